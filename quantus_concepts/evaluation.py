@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import copy
+import difflib
+import inspect
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
 from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
 from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_METHODS
+from torch import nn
+from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import as_list, check_mapping, to_array
+from captum_concepts._support.checks import as_list, check_mapping, check_whole, to_array
 from captum_concepts._support.running import evaluation_mode, warn_user
 from captum_concepts._support.shown import one_line
 from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
 from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import to_explainer
-from quantus_concepts.metrics.host.model import one_block, random_models
+from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.summary import COLUMNS, summary_row, with_control
+from quantus_concepts.summary import COLUMNS, Control, summary_row, with_control
+
+#: The method, in the summary, of scores that do not depend on the explanation.
+ANY_METHOD = "any method"
+
+
+#: An explanation method: a dict for `quantus.explain`, a function, or attributions.
+Method = Mapping[str, object] | Callable[..., object] | np.ndarray
+
+
+class CallArguments(TypedDict, total=False):
+    """Arguments of a call of every Quantus metric that `evaluate` passes on."""
+
+    channel_first: bool | None
+    model_predict_kwargs: dict[str, Any] | None
+    softmax: bool | None
+    device: str | None
+    batch_size: int
+    custom_batch: Any
 
 
 class Evaluation(NamedTuple):
@@ -38,7 +61,8 @@ class Evaluation(NamedTuple):
         ``results[method][metric][call]`` with several entries of `call_kwargs`; a DataFrame with ``return_as_df=True``.
     summary : DataFrame
         As of `summarise`, the message of what raised under ``reason``; with several entries of `call_kwargs` it has a
-        column ``call``.
+        column ``call``. A metric whose scores do not depend on the explanation has one row, first, whose ``method`` is
+        "any method".
     """
 
     results: Any
@@ -54,22 +78,24 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    metrics: Mapping[str, Any],
-    xai_methods: Mapping[str, Any],
-    model: Any,
+    metrics: Mapping[str, Callable[..., Any]],
+    xai_methods: Mapping[str, Method],
+    model: nn.Module | None,
     x_batch: np.ndarray,
     y_batch: np.ndarray,
     s_batch: np.ndarray | None = None,
-    agg_func: Callable[[Any], Any] | None = None,
-    explain_func_kwargs: Mapping[str, Any] | None = None,
-    call_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
+    agg_func: Callable[[Any], object] | None = None,
+    explain_func_kwargs: Mapping[str, object] | None = None,
+    call_kwargs: Mapping[str, Mapping[str, object]] | None = None,
     return_as_df: bool | None = None,
     verbose: bool | None = None,
     progress: bool | None = None,
     *,
-    control: Any = None,
+    control: Control | None = None,
     baselines: bool | None = None,
-    **kwargs: Any,
+    n_baselines: int = N_DRAWS,
+    display_progressbar: bool = True,
+    **kwargs: Unpack[CallArguments],
 ) -> Evaluation:
     """Evaluate explanation methods with metrics, as `quantus.evaluate` does, and lose nothing.
 
@@ -111,11 +137,16 @@ def evaluate(
         As in `summarise`.
     baselines : bool, optional
         Whether to score random baselines, in place of `control`: of the metrics that look at a concept model on images
-        its random banks (``PostHocCBM.fit(random_banks=39)``), at no pass of the backbone; of the others 39 random
-        maps of each image, for which each metric is called 39 times more. By default the random banks alone, where the
-        model has some and there is no `control`.
-    **kwargs : Any
-        Passed to every metric's call.
+        its random banks (``PostHocCBM.fit(random_banks=39)``), at no pass of the backbone; of the others random maps of
+        each image, which cost `n_baselines` times what the metric costs for one method. By default the random banks
+        alone, where the model has some and there is no `control`.
+    n_baselines : int
+        How many random maps of each image; 39 enclose 95 % of further ones (``control_coverage`` of the summary).
+    display_progressbar : bool
+        Whether a bar shows the methods and the baselines, where the output is a terminal or a notebook.
+    **kwargs : Unpack[CallArguments]
+        Passed to every metric's call: `batch_size`, `channel_first`, `softmax`, `device`, `model_predict_kwargs` and
+        `custom_batch`.
 
     Returns
     -------
@@ -125,8 +156,8 @@ def evaluate(
     Raises
     ------
     TypeError
-        If `metrics`, `xai_methods` or `call_kwargs` is no mapping, a metric is not callable, or another argument is of
-        the wrong kind.
+        If `metrics`, `xai_methods` or `call_kwargs` is no mapping, a metric is not callable, another argument is of the
+        wrong kind, or there is no argument of a name.
     ValueError
         If there is no metric or method, `x_batch`, `y_batch` and `s_batch` do not hold N samples, `control` names a
         method that is not evaluated, or is given with `baselines`.
@@ -150,7 +181,7 @@ def evaluate(
     >>> result.summary[["method", "metric", "n"]].values.tolist()
     [['brightness', 'Sparseness', 4]]
     """
-    _check_subjects(metrics, xai_methods, model)
+    _check_subjects(metrics, xai_methods)
     x_batch = to_array("x_batch", x_batch)
     y_batch, s_batch = to_array("y_batch", y_batch), None if s_batch is None else to_array("s_batch", s_batch)
     for name, array in (("y_batch", y_batch), ("s_batch", s_batch)):
@@ -162,6 +193,8 @@ def evaluate(
     if call_kwargs is not None and not check_mapping("call_kwargs", call_kwargs):
         raise ValueError("Expected argument `call_kwargs` to hold at least one entry but it is empty.")
     _check_control(control, xai_methods)
+    check_whole("n_baselines", n_baselines, 1)
+    _check_keywords(kwargs)
     if baselines and control is not None:
         raise ValueError("Expected either `control` or `baselines=True` but got both.")
     # Quantus explains with Gradient under a dict without a method, whatever its key.
@@ -171,12 +204,15 @@ def evaluate(
     }
     calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
     data = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch}
-    further = {"call_kwargs": calls, "verbose": verbose if progress is None else progress, **kwargs}
+    further: dict[str, Any] = {"call_kwargs": calls, "verbose": verbose if progress is None else progress, **kwargs}
     results_by_method: dict[str, dict[str, dict[str, Any]]] = {}
-    rows = []
+    rows: list[dict[str, Any]] = []
+    rows_of_any = dict[tuple[str, str], dict[str, Any]]()
     guards: dict[str, _Guard] = {}
+    # None: only in a terminal or a notebook.
+    hidden = None if display_progressbar else True
     with evaluation_mode(model), one_block():
-        for method, value in xai_methods.items():
+        for method, value in tqdm(xai_methods.items(), "evaluating", unit="method", disable=hidden, leave=False):
             guards = {
                 name: _Guard(f"{name} of {method}", metric, len(x_batch), guards.get(name))
                 for name, metric in metrics.items()
@@ -188,14 +224,18 @@ def evaluate(
                 for call, outcome in zip(calls, outcomes, strict=True):
                     scores = outcome.scores if agg_func is None else outcome.aggregate(agg_func)
                     results_by_method[method][name][call] = scores
-                    row = summary_row(method, name, outcome.scores, outcome.record, outcome.error)
-                    rows.append({**row, "call": call})
-        controls = dict.fromkeys(calls, control)
-        if baselines or (baselines is None and control is None and random_models(model)):
+                    row_of = partial(summary_row, metric=name, scores=outcome.scores, record=outcome.record)
+                    if outcome.is_final:
+                        rows_of_any[name, call] = row_of(ANY_METHOD, error=outcome.error) | {"call": call}
+                    else:
+                        rows.append(row_of(method, error=outcome.error) | {"call": call})
+        controls: dict[str, Any] = dict.fromkeys(calls, control)
+        if baselines or (baselines is None and control is None and models_of_random_banks(model)):
             scored = {name: metric for name, metric in metrics.items() if baselines or _ran_on_images(metric)}
-            controls = {call: _baselines(scored, {**data, **kwargs, **keywords}) for call, keywords in calls.items()}
+            draw = partial(_baselines, scored, n_maps=n_baselines, hidden=hidden)
+            controls = {call: draw({**data, **kwargs, **keywords}) for call, keywords in calls.items()}
     _warn_of_same(results_by_method, metrics, xai_methods)
-    summary = pd.DataFrame(rows, columns=[*COLUMNS, "call"])
+    summary = pd.DataFrame([*rows_of_any.values(), *rows], columns=[*COLUMNS, "call"])
     if len(calls) > 1:
         parts = [with_control(part, metrics, controls[call]) for call, part in summary.groupby("call", sort=False)]
         return Evaluation(results_by_method, pd.concat(parts, ignore_index=True))
@@ -237,18 +277,22 @@ def _evaluate_method(
     return ""
 
 
-def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str, list[float]]:
+def _baselines(
+    metrics: Mapping[str, Any], batches: dict[str, Any], *, n_maps: int, hidden: bool | None
+) -> dict[str, list[float]]:
     """Return what each metric gives for random banks, or for random maps where it depends on an explanation method."""
     values_by_metric: dict[str, list[float]] = {}
     for name, metric in metrics.items():
         on_images = _ran_on_images(metric)
         if on_images:
-            draws: list[dict[str, Any]] = [{"model": bank_model} for bank_model in random_models(batches["model"])]
+            draws: list[dict[str, Any]] = [
+                {"model": bank_model} for bank_model in models_of_random_banks(batches["model"])
+            ]
         else:
-            explainers = (explain_func(RandomAttribution, seed=seed) for seed in range(N_DRAWS))
+            explainers = (explain_func(RandomAttribution, seed=seed) for seed in range(n_maps))
             draws = [{"explain_func": explainer, "explain_func_kwargs": {}} for explainer in explainers]
         values = []
-        for draw in draws:
+        for draw in tqdm(draws, f"baselines of {name}", unit="draw", disable=hidden, leave=False):
             # A metric keeps what it scored: that of the methods stays what its user finds there.
             guard = _Guard(f"{name} of a random baseline", _copy_metric(metric), len(batches["x_batch"]), None)
             guard(**batches | draw)
@@ -392,8 +436,8 @@ def _method_kwargs(value: Any, keywords: Mapping[str, Any] | None) -> dict[str, 
     return None if isinstance(value, Mapping) else dict(keywords or {})
 
 
-def _check_subjects(metrics: Any, xai_methods: Any, model: Any) -> None:
-    """Raise for metrics, methods or a model that nothing can be evaluated with."""
+def _check_subjects(metrics: Mapping[str, Any], xai_methods: Mapping[str, Any]) -> None:
+    """Raise for metrics or methods that nothing can be evaluated with."""
     for name, named, remedy in (
         ("metrics", metrics, 'Write {"CEM": CEM(...)}.'),
         ("xai_methods", xai_methods, 'Write {"Saliency": {"method": "Saliency"}}.'),
@@ -405,27 +449,25 @@ def _check_subjects(metrics: Any, xai_methods: Any, model: Any) -> None:
             write = f" Write {metric.__name__}(...)." if isinstance(metric, type) else ""
             raise TypeError(f"Expected argument `metrics[{name!r}]` to be a metric but got {metric!r:.80}.{write}")
     for name, method in xai_methods.items():
-        if method is None or isinstance(method, str | int | float):
-            raise TypeError(
-                f"Expected argument `xai_methods[{name!r}]` to be a dict, a function or an array but got {method!r}. "
-                'The method of Quantus is named in a dict: {"method": "Saliency"}.'
-            )
         if not isinstance(method, Mapping) and (callable(method) or hasattr(method, "attribute")):
             to_explainer(f"xai_methods[{name!r}]", method)
-    if model is not None and (isinstance(model, type) or not callable(model)):
-        kind = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {kind}.")
+
+
+def _check_keywords(keywords: Mapping[str, Any]) -> None:
+    """Raise for a keyword that neither `evaluate` nor a metric's call has, naming the nearest."""
+    names = [*[*inspect.signature(evaluate).parameters][:-1], *CallArguments.__annotations__]
+    for name in keywords:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"Did you mean `{near[0]}`?" if near else "Arguments of one method go into its dict."
+            raise TypeError(f"evaluate has no argument `{name}`. {hint}")
 
 
 def _check_control(control: Any, xai_methods: Mapping[str, Any]) -> None:
     """Raise for a control that names no method, before anything is evaluated."""
     if control is not None and not isinstance(control, str):
         as_list("control", control, "names or results")
-    names = [control] if isinstance(control, str) else control
-    if not isinstance(names, list | tuple):
-        return
-    if not names:
-        raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but it is empty.")
+    names = [control] if isinstance(control, str) else control if isinstance(control, list | tuple) else []
     absent = [name for name in names if isinstance(name, str) and name not in xai_methods]
     if absent:
         raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but got {absent}.")

@@ -1,20 +1,16 @@
-"""Score tables where people look: Markdown to paste, CSV that reads back equal, numbers for a tracker of runs."""
+"""Score tables where people look: Markdown to paste, numbers for a tracker of runs."""
 
 from __future__ import annotations
 
-import csv
 import itertools
-import math
-import os
 import re
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_choice, check_path
-from captum_concepts._support.files import check_plain_file, printable, shorten
+from captum_concepts._support.checks import check_choice
+from captum_concepts._support.files import printable
+from quantus_concepts.metrics.concepts.names import INTERVENED
+from quantus_concepts.metrics.host.model import RANDOM_BANKS
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "difference": ("low", "high"), "control": ("control_low", "control_high")}
@@ -22,17 +18,8 @@ NUMBERS = (
     "value", "low", "high", "n", "undefined", "chance", "control", "control_low", "control_high", "control_coverage",
     "unconverged",
 )  # fmt: skip
-#: Columns of names, which may look like numbers; and those that are names where another column is.
-NAMES = frozenset(
-    {"method", "metric", "reason", "call", "model", "explanation", "baseline", "set", "item_kind", "item"}
-    | {"modality", "class"}
-)
-NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted")}
 #: Letters of the parts of a key, of which MLflow takes 250 in all.
 _LONGEST_NAME, _LONGEST_KEY = 60, 160
-#: Largest file of scores: ten thousand images with a hundred rows of ten cells each.
-MAX_BYTES, MAX_CELLS, MAX_COLUMNS = 100 * 2**20, 10_000_000, 1000
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
@@ -83,69 +70,25 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
 
-def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a score table that pandas' ``table.to_csv(path, index=False)`` wrote: the same rows, types and NaN.
-
-    `pandas.read_csv` alone takes an empty reason, and a method named "NA", for NaN, and names of digits for numbers.
-
-    Parameters
-    ----------
-    path : path
-        Path of the CSV file.
-
-    Returns
-    -------
-    DataFrame
-        As it was written.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is no CSV file with a head, is larger than 100 MiB, 1,000 columns or 10 million cells, has a row longer
-        or shorter than the head or two columns of one name, or a column of scores holds something else than numbers.
-
-    Examples
-    --------
-    >>> from quantus_concepts import read_scores, summarise
-    >>> summary = summarise({"NA": {"CEM": [1.0, float("nan")]}}, {"CEM": None})
-    >>> summary.to_csv("summary.csv", index=False)
-    >>> read_scores("summary.csv").equals(summary)
-    True
-    """
-    file = check_path("path", path)
-    if not file.exists():
-        raise FileNotFoundError(f"There is no table {file}.")
-    check_plain_file(file, "The table")
-    try:
-        head, rows = _read_rows(file)
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{file} is no CSV file of scores: {shorten(error)}.") from error
-    texts = pd.DataFrame(rows, columns=head, dtype=str)
-    # The index, where it was written after all.
-    texts = texts.drop(columns="", errors="ignore")
-    names = NAMES.union(*(further for column, further in NAMES_BESIDE.items() if column in texts))
-    return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
-
-
-def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, float]:
+def summary_metrics(table: pd.DataFrame, only: str = "headline") -> dict[str, float]:
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
-    A number's key describes its row, ``"Saliency/CEM"``; further keys are ``"Saliency/CEM_low"``, ``_high``,
-    ``_n``, ``_undefined``, ``_chance``, ``_control`` and the other columns of numbers. NaN is left out, since a tracker
-    would draw it as 0 or break the line: a score whose key is missing while its ``_undefined`` exists is undefined.
-    Keys have two parts, by which MLflow and W&B group them, and hold what MLflow allows, letters, digits and
-    ``_-. /``; anything else becomes "_", long names are clipped, and a key that is taken gets a number.
+    A number's key describes its row, ``"Saliency/CEM"``. By default there is one number for each metric of a model or
+    method, about ten for a table of `score_concepts`; all of its numbers are several hundred. NaN is left out, since a
+    tracker would draw it as 0 or break the line. Keys have two parts, by which MLflow and W&B group them, and hold what
+    MLflow allows, letters, digits and ``_-. /``; anything else becomes "_", long names are clipped, and a key that is
+    taken gets a number.
 
     Parameters
     ----------
     table : DataFrame
         With a column ``value``: what `summarise` gives, or a ``score_`` function that sums up.
-    only : str, optional
+    only : str
         "headline" for the values alone, without spaces in their keys, of one variant of each metric: over all images,
         of the contribution, with the smallest ``l`` and ``alpha``, without single concepts and classes, baselines and
-        intervened numbers.
+        intervened numbers. "all" for every number, with further keys ``"Saliency/CEM_low"``, ``_high``, ``_n``,
+        ``_undefined``, ``_chance``, ``_control`` and the other columns of numbers; a score whose key is missing while
+        its ``_undefined`` exists is undefined.
 
     Returns
     -------
@@ -161,10 +104,10 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
     --------
     >>> from quantus_concepts import summarise, summary_metrics
     >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}}, {"CEM": None})
-    >>> list(summary_metrics(summary))[:3]
+    >>> summary_metrics(summary)
+    {'Saliency/CEM': 0.75}
+    >>> list(summary_metrics(summary, only="all"))[:3]
     ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high']
-    >>> summary_metrics(summary)["Saliency/CEM"]
-    0.75
     """
     _check_filled(table)
     if "value" not in table:
@@ -172,8 +115,8 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
             f"Expected argument `table` to have a column `value` but it has {[str(name) for name in table]}. Give what "
             "`summarise` returns, or a `score_` function that sums up."
         )
-    if only is not None:
-        check_choice("only", only, ("headline",))
+    check_choice("only", only, ("headline", "all"))
+    if only == "headline":
         table = _headline(table)
         table = table[[name for name in ("model", "method", "metric", "value") if name in table]]
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
@@ -189,7 +132,7 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
         key = next(name for name in candidates if not used_keys & {name + suffix for suffix in suffixes.values()})
         used_keys |= {key + suffix for suffix in suffixes.values()}
         numbers |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
-    return numbers if only is None else {key.replace(" ", "_"): value for key, value in numbers.items()}
+    return {key.replace(" ", "_"): value for key, value in numbers.items()} if only == "headline" else numbers
 
 
 def _check_filled(table: pd.DataFrame) -> None:
@@ -200,7 +143,9 @@ def _check_filled(table: pd.DataFrame) -> None:
 def _headline(table: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each metric and model, or method."""
     plain = {"item": (), "baseline": (), "explanation": ("contribution",), "item_kind": ("concept",)}
-    rows = table[table["metric"] != "accuracy after interventions"] if "metric" in table else table
+    rows = table[table["metric"] != INTERVENED] if "metric" in table else table
+    if "model" in rows:
+        rows = rows[rows["model"] != RANDOM_BANKS]
     for name, choices in plain.items():
         if name in rows:
             column = rows[name]
@@ -213,34 +158,6 @@ def _headline(table: pd.DataFrame) -> pd.DataFrame:
         if about
         else rows
     )
-
-
-def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the rows of a CSV file; a ValueError where they do not fit each other."""
-    if (size := file.stat().st_size) > MAX_BYTES:
-        raise ValueError(f"it has {size:,} bytes, more than {MAX_BYTES:,}")
-    with file.open(newline="", encoding="utf-8-sig") as stream:
-        rows = csv.reader(stream, strict=True)
-        head = next(rows, [])
-        if not head:
-            raise ValueError("it has no head")
-        if len(head) == 1 and (separators := [name for sign, name in SEPARATORS.items() if sign in head[0]]):
-            raise ValueError(f"its columns are separated by {separators[0]}, expected commas")
-        if len(head) > MAX_COLUMNS:
-            raise ValueError(f"it has {len(head):,} columns, more than {MAX_COLUMNS:,}")
-        if doubled := [name for name, count in Counter(head).items() if count > 1]:
-            raise ValueError(f"two columns are named {doubled[0]!r}")
-        # The first column may be an index, which pandas writes without a name.
-        if odd := [name for place, name in enumerate(head) if name != name.strip() or (place and not name)]:
-            raise ValueError(f"a column is named {odd[0]!r}, expected a name without spaces around it")
-        records = []
-        for row in filter(None, rows):
-            if len(row) != len(head):
-                raise ValueError(f"line {rows.line_num} has {len(row)} cells, expected {len(head)} as in the head")
-            records.append(row)
-            if len(records) * len(head) > MAX_CELLS:
-                raise ValueError(f"it has more than {MAX_CELLS:,} cells")
-    return head, records
 
 
 def _has_content(column: pd.Series) -> bool:
@@ -273,7 +190,7 @@ def _pad_cells(cells: list[str], right: bool) -> list[str]:
     return [head, f"{'-' * (width - 1)}:" if right else f":{'-' * (width - 1)}", *body]
 
 
-def _round_text(number: Any, digits: int) -> str:
+def _round_text(number: float, digits: int) -> str:
     """Return a number with so many digits, and one that they would make a 0 by its power of ten."""
     if pd.isna(number):
         return ""
@@ -281,27 +198,12 @@ def _round_text(number: Any, digits: int) -> str:
     return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else f"{value:.{digits}f}"
 
 
-def _escape(name: Any) -> str:
+def _escape(name: object) -> str:
     """Return a name that Markdown shows as it is, on one line."""
     return re.sub(r"([\\`*|<\[])", r"\\\1", printable(" ".join(str(name).split())))
 
 
-def _numbers(file: Path, texts: pd.Series) -> pd.Series:
-    """Return a column in its type: whole numbers, floats, bools, or texts in columns that hold no scores."""
-    values = [text for text in texts if text]
-    if values and set(values) <= {"True", "False"}:
-        return texts == "True"
-    try:
-        if len(values) == len(texts) and all(re.fullmatch(r"-?\d+", text) for text in values):
-            return texts.map(int).astype("int64")
-        return texts.map(lambda text: float(text) if text else math.nan).astype("float64")
-    except ValueError as error:
-        if texts.name in NUMBERS:
-            raise ValueError(f"{file} has {shorten(error)} in the column {texts.name}, which holds numbers.") from error
-        return texts
-
-
-def _key(name: str, value: Any) -> str:
+def _key(name: str, value: float | str) -> str:
     """Return one part of a key: a name, or a number behind what it is the number of."""
     if pd.isna(value) or value == "":
         return ""

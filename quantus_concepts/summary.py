@@ -14,13 +14,15 @@ from quantus_concepts.functional.intervals import baseline_coverage, distributio
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.host.rows import score_row
 
+#: Baselines: names of methods, results of baseline models, or numbers of many by metric.
+Control = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
 def summarise(
     results: Mapping[str, Mapping[str, Any]] | pd.DataFrame,
-    metrics: Mapping[str, Any],
-    control: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+    metrics: Mapping[str, object],
+    control: Control | None = None,
 ) -> pd.DataFrame:
     """Turn what `quantus.evaluate` returned into one tidy table.
 
@@ -58,7 +60,6 @@ def summarise(
     --------
     plot_summary : Draws it.
     to_markdown : Writes it as a Markdown table; ``summary.to_csv(path, index=False)`` as CSV.
-    read_scores : Reads that CSV.
     summary_metrics : Flattens it for MLflow or Weights & Biases.
 
     Examples
@@ -77,13 +78,13 @@ def summarise(
     return with_control(pd.DataFrame(rows, columns=COLUMNS), metrics, control)
 
 
-def summary_row(method: str, metric: str, scores: Any, record: Record | None, error: str = "") -> dict[str, Any]:
+def summary_row(method: str, metric: str, scores: object, record: Record | None, error: str = "") -> dict[str, Any]:
     """Return the row of one call of a metric, whose failure is the reason where it raised."""
     row = _row(method, metric, scores, record)
     return {**row, "reason": error} if error else row
 
 
-def with_control(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any) -> pd.DataFrame:
+def with_control(summary: pd.DataFrame, metrics: Mapping[str, object], control: Control | None) -> pd.DataFrame:
     """Return a summary with the columns of its controls."""
     if control is None:
         return summary
@@ -100,7 +101,7 @@ def with_control(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any
     return summary
 
 
-def _control_values(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any) -> dict[str, np.ndarray]:
+def _control_values(summary: pd.DataFrame, metrics: Mapping[str, object], control: Control) -> dict[str, np.ndarray]:
     """Return the values of all controls by metric."""
     if isinstance(control, Mapping) and not all(isinstance(value, Mapping) for value in control.values()):
         values = {name: _flat(scores) if name in metrics else None for name, scores in control.items()}
@@ -132,7 +133,7 @@ def _control_values(summary: pd.DataFrame, metrics: Mapping[str, Any], control: 
     return {name: group["value"].to_numpy(float) for name, group in frame.groupby("metric")}
 
 
-def _checked_results(name: str, results: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _checked_results(name: str, results: Any, metrics: Mapping[str, object]) -> dict[str, dict[str, Any]]:
     if isinstance(results, pd.DataFrame):
         results = results.to_dict()
     if not isinstance(results, Mapping) or not all(isinstance(value, Mapping) for value in results.values()):
@@ -146,7 +147,7 @@ def _checked_results(name: str, results: Any, metrics: Mapping[str, Any]) -> dic
     return {method: dict(of_method) for method, of_method in results.items()}
 
 
-def _record_of(metric: Any, scores: Any) -> Record | None:
+def _record_of(metric: object, scores: object) -> Record | None:
     """Return the newest record of a metric that belongs to scores, which Quantus does not tell."""
     values = _flat(scores)
     if values is None:
@@ -164,7 +165,7 @@ def _flat(scores: Any) -> np.ndarray | None:
     return np.atleast_1d(values) if values.ndim < 2 else None
 
 
-def _row(method: str, metric: str, scores: Any, record: Record | None) -> dict[str, Any]:
+def _row(method: str, metric: str, scores: object, record: Record | None) -> dict[str, Any]:
     values = _flat(scores) if record is None else record.values
     row: dict[str, Any] = {"method": method, "metric": metric, "chance": math.nan, "control": math.nan}
     if values is None:

@@ -35,7 +35,7 @@ def plot_summary(
     summary: pd.DataFrame,
     ax: Axes | Sequence[Axes] | np.ndarray | None = None,
     *,
-    metrics: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, object] | None = None,
 ) -> tuple[Figure, np.ndarray]:
     """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
 
@@ -126,7 +126,7 @@ def _new_axes(n: int, labels: list[str]) -> np.ndarray:
     return np.asarray(axes)
 
 
-def _draw_metric(panel: Any, rows: pd.DataFrame, labels: list[str]) -> None:
+def _draw_metric(panel: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
     places = np.arange(len(rows))
     value = rows["value"].to_numpy(float)
     reach = np.stack([value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value])
@@ -134,7 +134,7 @@ def _draw_metric(panel: Any, rows: pd.DataFrame, labels: list[str]) -> None:
     if "control_low" in rows and rows["control_low"].notna().any():
         draw_range(panel, *(float(rows[f"control_{name}"].mean()) for name in ("low", "high", "coverage")))
     panel.errorbar(value, places, xerr=np.nan_to_num(reach).clip(min=0), fmt="o", color=SCORES, capsize=3)
-    for place, (_, row) in zip(places, rows.iterrows(), strict=True):
+    for place, (_, row) in enumerate(rows.iterrows()):
         missing = "undefined" if row["n"] == 0 else "infinite" if np.isinf(row["value"]) else ""
         if missing:
             panel.text(0.5, place, missing, ha="center", va="center", transform=panel.get_yaxis_transform())

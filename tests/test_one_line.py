@@ -34,7 +34,6 @@ from captum_concepts import (
     TCAVScores,
     explain_func,
 )
-from captum_concepts._support.shown import describe, show_value
 from captum_concepts.tcav.score import LayerScore
 from metric_inputs import IMAGES, METRICS, MODEL, SCORER
 from one_line import all_say_what_they_are, check_one_line
@@ -135,34 +134,3 @@ def test_diffusion() -> None:
     pair = diffusion.TiedPair(object(), object(), [0.5] * 50)
     all_say_what_they_are(diffusion, {"TieSchedule": schedule, "TiedPair": pair, "TiedScheduler": tied})
     assert repr(tied).startswith("TiedDDIMScheduler(eta=TieSchedule(")
-
-
-@pytest.mark.parametrize(
-    ("value", "line"),
-    [
-        (1 / 3, "0.3333"),
-        (2e-6, "2e-06"),
-        (np.float32(0.5), "0.5"),
-        (torch.tensor(3), "3"),
-        (torch.zeros(3, 4), "<(3, 4)>"),
-        (pd.DataFrame({"a": [1, 2]}), "<(2, 1)>"),
-        ("a" * 99, f"'{'a' * 57}...'"),
-        (Path("/" + "a" * 99 + "/birds"), f"'...{'a' * 51}/birds'"),
-        ([1, 2, 3], "[1, 2, 3]"),
-        (["wing", "bill", "tail", "eye"], "['wing', 'bill', 'tail', ... 1 more]"),
-        ({"a": nn.ReLU()}, "{'a': ReLU}"),
-        (["a" * 50] * 9, "<9 in all>"),
-        (np.mean, "mean"),
-        (functools.partial(np.mean, axis=0), "partial(mean)"),
-        (object(), "object"),
-        (slice(1, 2), "slice(1, 2, None)"),
-    ],
-)
-def test_values(value: object, line: str) -> None:
-    assert show_value(value) == line
-
-
-def test_a_long_line_is_cut() -> None:
-    line = describe(BANK, "a" * 150, value="b" * 90, names=None)
-    assert line == f"ConceptBank({'a' * 150}, value='{'b' * 24}...)"
-    assert len(line) == 199

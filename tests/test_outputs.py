@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -14,20 +13,16 @@ import torch
 from captum.attr import (
     DeepLift,
     GuidedBackprop,
-    IntegratedGradients,
     LayerActivation,
     LayerGradCam,
-    NoiseTunnel,
-    Occlusion,
     Saliency,
 )
 from torch import Tensor, nn
 
-from captum_concepts import CoAM, ConceptBank, LayerFeatures, PostHocCBM, SteeredRISE, explain_func, tcav_score
+from captum_concepts import LayerFeatures, PostHocCBM, explain_func, tcav_score
 from captum_concepts._support.running import tensor_output
 from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
-from quantus_concepts.pasta.applications.robustness import robustness_pairs
 from tiny_models import CLASSIFIERS, small_network, transformers_classifier
 
 pytest.importorskip("transformers", reason="the models are those of transformers")
@@ -135,12 +130,7 @@ def test_metrics_on_images(model, images):
 
 EXPLANATIONS = {
     "Saliency": lambda layer: explain_func(Saliency),
-    "IntegratedGradients": lambda layer: explain_func(IntegratedGradients, n_steps=4),
-    "Occlusion": lambda layer: explain_func(Occlusion, sliding_window_shapes=(3, 16, 16), strides=(3, 16, 16)),
-    "SmoothGrad": lambda layer: explain_func(lambda m: NoiseTunnel(Saliency(m)), nt_samples=2),
     "LayerGradCam": lambda layer: explain_func(LayerGradCam, layer=layer),
-    "GuidedBackprop": lambda layer: explain_func(GuidedBackprop),
-    "LayerActivation": lambda layer: explain_func(LayerActivation, layer=layer),
 }
 
 
@@ -153,35 +143,6 @@ def test_explanations(name, family, model, images):
     by_hand = EXPLANATIONS[name](f"model.{layer}")(Form(model, logits_of), images, targets)
     np.testing.assert_array_equal(maps, by_hand)
     assert not any(module._forward_hooks for module in model.modules())
-
-
-def test_factories_that_unwrap_by_hand_still_work(model, images):
-    maps = explain_func(lambda m: Saliency(lambda x: m(x).logits))(model, images, 1)
-    np.testing.assert_array_equal(explain_func(Saliency)(model, images, 1), maps)
-
-
-def test_steered_rise_and_tcav(family, model, images):
-    x = torch.from_numpy(images)
-    settings = {"target": 1, "lam": 0, "n_masks": 6, "cells": 4}
-    by_hand = Form(model, logits_of)
-    torch.testing.assert_close(
-        SteeredRISE(model).attribute(x, **settings), SteeredRISE(by_hand).attribute(x, **settings), rtol=0, atol=0
-    )
-    layer = CLASSIFIERS[family][1]
-    numbers = {"n_samples": 2, "n_random": 3, "target": 1}
-    result = tcav_score(model, [layer], x[:2] + 1, x[2:], x, **numbers).layers[layer]
-    assert result == tcav_score(by_hand, [f"model.{layer}"], x[:2] + 1, x[2:], x, **numbers).layers[f"model.{layer}"]
-    assert result.undecided == 0
-
-
-def test_robustness_pairs(model, images):
-    settings = {"question": "Q5", "perturbations": ["brightness"], "batch_size": N}
-    pairs, by_hand = (
-        robustness_pairs(form, images, None, explain_func(Saliency), **settings)
-        for form in (model, Form(model, logits_of))
-    )
-    np.testing.assert_array_equal(pairs.perturbed_explanations, by_hand.perturbed_explanations)
-    np.testing.assert_array_equal(pairs.predictions, by_hand.predictions)
 
 
 def loader(images: np.ndarray) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -227,31 +188,6 @@ def test_concept_models_and_metrics(stretch, family, model, images):
         np.testing.assert_array_equal(saliency, explain_func(Saliency)(other, images, 1))
 
 
-def test_the_classifier_itself_may_be_the_backbone(model, images):
-    x = loader(images)
-    torch.testing.assert_close(embed(model, x).features, embed(Form(model, logits_of), x).features, rtol=0, atol=0)
-
-
-def test_a_pool_gets_what_the_backbone_gives(images):
-    model = transformers_classifier("CLIP").vision_model
-    embedded = embed(model, loader(images), pool=lambda output: output.pooler_output)
-    with torch.no_grad():
-        torch.testing.assert_close(embedded.features, model(torch.from_numpy(images)).pooler_output)
-
-
-def test_coam(family, model, images):
-    layer = CLASSIFIERS[family][1]
-    x = torch.from_numpy(images)
-    width = LayerFeatures(model, layer)(x[:1]).shape[1]
-    cavs = torch.randn(N_CONCEPTS, width, generator=torch.Generator().manual_seed(0))
-    maps = CoAM(model, model.get_submodule(layer), cavs).attribute(x)
-    expected = CoAM(Form(model, logits_of), model.get_submodule(layer), cavs).attribute(x)
-    torch.testing.assert_close(maps, expected, rtol=0, atol=0)
-    # More concepts than the model has classes: their indices are not the outputs'.
-    by_call = explain_func(lambda m: CoAM(m, m.get_submodule(layer), cavs))(model, images, N_CONCEPTS - 1)
-    assert by_call.shape == (N, 1, SIZE, SIZE)
-
-
 @pytest.mark.parametrize("name", FORMS)
 def test_tuples_lists_and_dicts(name, plain, images):
     model = Form(plain, FORMS[name])
@@ -267,24 +203,6 @@ def test_tuples_lists_and_dicts(name, plain, images):
     assert score == tcav_score(plain, ["0"], x[:2] + 1, x[2:], x, **numbers).layers["0"]
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_heads_and_backbones_of_any_form(name, plain, images):
-    features = plain[:2]
-    generator = torch.Generator().manual_seed(0)
-    bank = ConceptBank(torch.randn(N_CONCEPTS, 6, generator=generator))
-    head = nn.Linear(N_CONCEPTS, N_CLASSES)
-    expected = PostHocCBM(features, bank, head).eval()
-    cbm = PostHocCBM(Form(features, FORMS[name]) if name != "tuple" else features, bank, Form(head, FORMS[name]))
-    cbm.eval()
-    scores = concept_scores(cbm, images)
-    for metric, expected_scores in concept_scores(expected, images).items():
-        np.testing.assert_array_equal(scores[metric], expected_scores, err_msg=metric)
-    with torch.no_grad():
-        values = expected.concept_predictor(torch.from_numpy(images)).numpy()
-    explain = explain_func(Saliency, abs=False)
-    np.testing.assert_array_equal(explain(cbm.head, values, 1), explain(head, values, 1))
-
-
 def test_a_pyramid_of_maps_is_its_deepest(images):
     """timm's `features_only` gives a list of maps, the deepest last."""
     with torch.random.fork_rng([]):
@@ -297,13 +215,6 @@ def test_a_pyramid_of_maps_is_its_deepest(images):
     logits = torch.rand(2, 3)
     assert tensor_output((logits, torch.rand(2, 4, 5, 5))) is logits
     assert tensor_output([logits, logits + 1]) is logits
-
-
-def test_explanation_functions_are_still_pickled(plain, images):
-    model = Form(plain, FORMS["dict"])
-    explain = pickle.loads(pickle.dumps(explain_func(LayerGradCam, layer="model.1")))
-    expected = explain_func(LayerGradCam, layer="1")(plain, images, 1)
-    np.testing.assert_array_equal(explain(model, images, 1), expected)
 
 
 def test_outputs_without_a_tensor(plain, images):

@@ -32,7 +32,7 @@ def versions() -> Any:
 def test_a_page_is_a_notebook_that_brings_what_it_imports() -> None:
     pytest.importorskip("myst_nb")
     notebooks = extension("notebooks")
-    text = (ROOT / "docs" / "quickstart.md").read_text("utf-8")
+    text = (ROOT / "docs" / "index.md").read_text("utf-8")
     notebook = notebooks.as_notebook(text, ROOT / "docs" / "examples")
     install, module, *cells = notebook.cells
     assert "quantus-concepts" in install.source

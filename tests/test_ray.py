@@ -105,7 +105,10 @@ def check_the_rest(folder: Path, expected: States) -> None:
 
 def test_a_cluster_of_our_own_is_shut_down(tmp_path: Path, expected: States) -> None:
     make = f"Noted(Path({str(tmp_path / 'notes')!r}))"
+    # As a notebook or a test has it: on the path of this process, and in no variable that workers inherit.
     code = f"""
+import sys
+sys.path[:0] = {[folder for folder in sys.path if folder]!r}
 import os, ray
 from pathlib import Path
 from range_scorers import *
@@ -115,8 +118,8 @@ assert not ray.is_initialized()
 assert dict(os.environ) == before
 """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        tests = {"RAY_TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        subprocess.run([sys.executable, "-c", code], env=os.environ | tests, check=True)
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([sys.executable, "-c", code], env=inherited | {"RAY_TMPDIR": folder}, check=True)
     again = Noted(tmp_path / "again")
     check_same(scored(tmp_path, again), expected)
     assert not again.calls

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from metric_inputs import CLASSES, IMAGES, LABELS, MODEL, TRUTH
-from quantus_concepts import CEM, read_scores, score_concepts, summarise, summary_metrics, to_markdown
+from quantus_concepts import CEM, score_concepts, summarise, summary_metrics, to_markdown
 from quantus_concepts.metrics.streaming.api import score_substitutions
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
@@ -86,54 +86,8 @@ def test_markdown_keeps_names_in_their_cells(tables: dict[str, pd.DataFrame]) ->
         assert not any("<b>" in line.replace("\\<", "") for line in lines)
 
 
-def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    for name, table in {"summary": summary, **tables}.items():
-        table.to_csv(path, index=False)
-        pd.testing.assert_frame_equal(read_scores(path), table.reset_index(drop=True), check_exact=True, obj=name)
-    # The index, written after all, is none of the scores.
-    summary.to_csv(path)
-    pd.testing.assert_frame_equal(read_scores(path), summary, check_exact=True)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"method,value\na,1,2\n", "line 2 has 3 cells, expected 2"),
-        (b"method,value\na,1\nb\n", "line 3 has 1 cells, expected 2"),
-        (b"method;value\na;1\n", "separated by semicolons, expected commas"),
-        (b"method\tvalue\na\t1\n", "separated by tabs, expected commas"),
-        (b"value,value\n1,2\n", "two columns are named 'value'"),
-        (b"method value\na 1\n", "separated by spaces, expected commas"),
-        (b"method, value\na,1\n", "a column is named ' value', expected a name without spaces"),
-        (b"method,,value\na,b,1\n", "a column is named '', expected a name"),
-    ],
-)
-def test_rows_and_columns_that_do_not_fit(content: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"scores.csv is no CSV file of scores: .*{message}"):
-        read_scores(path)
-
-
-def test_a_byte_order_mark_belongs_to_no_name(tmp_path: Path) -> None:
-    (tmp_path / "scores.csv").write_bytes(b"\xef\xbb\xbfmethod,value\n1,0.5\n")
-    table = read_scores(tmp_path / "scores.csv")
-    assert table.to_dict("list") == {"method": ["1"], "value": [0.5]}
-
-
-@pytest.mark.parametrize("content", [b"", b"a,b\n1\n1,2,3\n", b"value\n\xff\n", b"method,value\nm,many\n"])
-def test_what_is_no_table_of_scores(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"scores\.csv"):
-        read_scores(path)
-    with pytest.raises(ValueError, match="it is a folder"):
-        read_scores(tmp_path)
-
-
 def test_metrics_by_hand(summary: pd.DataFrame) -> None:
-    numbers = summary_metrics(summary)
+    numbers = summary_metrics(summary, only="all")
     assert list(numbers)[:5] == [
         "Saliency/CEM",
         *(f"Saliency/CEM_{part}" for part in ("low", "high", "n", "undefined")),
@@ -150,22 +104,25 @@ def test_metrics_by_hand(summary: pd.DataFrame) -> None:
 
 
 def test_keys_of_every_table(tables: dict[str, pd.DataFrame]) -> None:
-    numbers = summary_metrics(tables["concepts"])
+    numbers = summary_metrics(tables["concepts"], only="all")
     row = tables["concepts"].query("metric == 'CEM' and explanation == 'value' and set == 'all'").iloc[0]
     assert numbers["NA/CEM value all l 1"] == row["value"]
     assert len([key for key in numbers if key.endswith("_n")]) == len(tables["concepts"])
     cleaned = ["NA", "1", "_", "a _b__ c", "x_y_", "_b__z___b_", "umlaut __second line", "___..", "nan"]
-    assert summary_metrics(tables["undefined"]) == {
+    assert summary_metrics(tables["undefined"], only="all") == {
         f"{name}/CEM_{part}": value for name in cleaned for part, value in (("n", 0.0), ("undefined", 1.0))
     }
 
 
 def test_names_that_become_equal_stay_apart() -> None:
     table = summarise({name: {"m": [1.0], "m_low": [1.0]} for name in ("a/b", "a:b")}, {"m": None, "m_low": None})
-    keys = [key for key in summary_metrics(table) if key.endswith("_n")]
+    keys = [key for key in summary_metrics(table, only="all") if key.endswith("_n")]
     assert keys == ["a_b/m_n", "a_b/m_low 2_n", "a_b/m 2_n", "a_b/m_low 3_n"]
     long = summarise({"..": {"m": [1.0]}, "x" * 400: {"y" * 400: [1.0]}}, {"m": None, "y" * 400: None})
-    assert [key for key in summary_metrics(long) if key.endswith("_n")] == ["__/m_n", f"{'x' * 60}/{'y' * 60}_n"]
+    assert [key for key in summary_metrics(long, only="all") if key.endswith("_n")] == [
+        "__/m_n",
+        f"{'x' * 60}/{'y' * 60}_n",
+    ]
 
 
 def test_mlflow_takes_them(
@@ -180,20 +137,11 @@ def test_mlflow_takes_them(
 
     store = FileStore(str(tmp_path / "runs"), (tmp_path / "files").as_uri())
     run = store.create_run("0", "user", 0, [], "name").info.run_id
-    numbers = summary_metrics(summary)
+    numbers = summary_metrics(summary, only="all")
     for table in (tables["undefined"], tables["concepts"].tail(3)):
-        numbers |= summary_metrics(table)
+        numbers |= summary_metrics(table, only="all")
     store.log_batch(run, [Metric(key, value, 0, 0) for key, value in numbers.items()], [], [])
     assert store.get_run(run).data.metrics == numbers
-
-
-def test_wandb_takes_them(tables: dict[str, pd.DataFrame]) -> None:
-    for table in (tables["concepts"], tables["undefined"], tables["substitutions"]):
-        numbers = summary_metrics(table)
-        # Plain numbers by name, one level deep, of one section each: what `wandb.log` asks for.
-        assert all(type(key) is str and math.isfinite(value) for key, value in numbers.items())
-        assert {key.count("/") for key in numbers} == {1}
-        assert not any(key.startswith("_") and key.split("/")[0] in {"_step", "_runtime"} for key in numbers)
 
 
 def test_the_headline_is_one_number_a_metric() -> None:
@@ -201,12 +149,14 @@ def test_the_headline_is_one_number_a_metric() -> None:
     images, labels = torch.rand(20, 3, 12, 12, generator=generator), torch.arange(20) % N_CLASSES
     concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=generator)
     truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator)
-    table = score_concepts({"my model": SharingConceptModel()}, [(images, labels, concepts)], class_concepts=truth)
-    headline = summary_metrics(table, only="headline")
+    settings: dict[str, Any] = {"controls": {"random banks": [SharingConceptModel(1)]}, "top_l": [3, 1]}
+    batches = [(images, labels, concepts)]
+    table = score_concepts({"my model": SharingConceptModel()}, batches, class_concepts=truth, **settings)
+    headline = summary_metrics(table)
     # All images are taken for one class, over which nothing correlates.
     names = ["accuracy", "negative_first", "CEM", "CEM_gain", "CGIM"]
     assert [*headline] == [f"my_model/{name}" for name in names]
-    plain = table[table["item"].isna() | (table["item"] == "")]
+    plain = table[(table["model"] == "my model") & (table["item"] == "")]
     cem = plain.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'")["value"]
     assert [headline["my_model/CEM"]] == cem.tolist()
     cgim = plain.query("metric == 'CGIM' and explanation == 'contribution' and item_kind == 'concept'")["value"]
@@ -215,28 +165,9 @@ def test_the_headline_is_one_number_a_metric() -> None:
     numbers = table.select_dtypes("number")
     assert {"value", "low", "high", "chance", "alpha"} <= {*numbers}
     summary = summarise({"a b": {"CEM": [1.0, 0.0]}}, {"CEM": None})
-    assert summary_metrics(summary, only="headline") == {"a_b/CEM": 0.5}
+    assert summary_metrics(summary) == {"a_b/CEM": 0.5}
     with pytest.raises(ValueError, match="`only`"):
-        summary_metrics(summary, only="all")
-
-
-def test_numbers_are_plain(tables: dict[str, pd.DataFrame]) -> None:
-    # Nullable types of pandas are read by few others.
-    for name in ("concepts", "images", "substitutions"):
-        numbers = tables[name].select_dtypes("number")
-        assert {"l", "alpha", "value"} <= {*numbers}
-        assert {str(dtype) for dtype in numbers.dtypes} <= {"float64", "int64"}
-    ranked = tables["concepts"]["metric"] == "CEM"
-    assert set(tables["concepts"].loc[ranked, "l"]) == {1.0}
-
-
-def test_a_table_of_weights_and_biases_holds_the_scores(tables: dict[str, pd.DataFrame]) -> None:
-    wandb = pytest.importorskip("wandb")
-    for name in ("concepts", "images", "substitutions"):
-        logged = wandb.Table(dataframe=tables[name])
-        assert list(logged.columns) == list(tables[name])
-        stored = pd.DataFrame(logged.data, columns=logged.columns)
-        pd.testing.assert_frame_equal(stored, tables[name].reset_index(drop=True), check_dtype=False)
+        summary_metrics(summary, only="some")
 
 
 def test_what_is_empty_or_not_there_is_refused(summary: pd.DataFrame) -> None:
@@ -245,5 +176,3 @@ def test_what_is_empty_or_not_there_is_refused(summary: pd.DataFrame) -> None:
             write(summary[:0])
     with pytest.raises(ValueError, match="`table` to have a column `value`"):
         summary_metrics(summary.drop(columns="value"))
-    with pytest.raises(FileNotFoundError, match=r"no table nowhere\.csv"):
-        read_scores("nowhere.csv")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_range, check_whole, find_names
-from captum_concepts._support.shown import describe, one_line, sample_html
+from captum_concepts._support.checks import check_choice, check_range, check_whole, find_names
+from captum_concepts._support.shown import describe, one_line
 
 SPLITS = ("train", "test")
 
@@ -42,6 +42,14 @@ def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     if len(size) != 2 or min(size) < 1:
         raise ValueError(f"Expected argument `image_size` to be (height, width) in pixels but got {image_size!r}.")
     return size[0], size[1]
+
+
+def position_of(argument: str, value: str | int, names: list[str]) -> int:
+    """Return the position of one of several names, given by the name or the position."""
+    if isinstance(value, str):
+        check_choice(argument, value, names)
+        return names.index(value)
+    return check_whole(argument, value, 0, len(names) - 1)
 
 
 def check_side(name: str, size: int | Sequence[int], low: int, high: int | None = None) -> int:
@@ -76,9 +84,6 @@ class ConceptSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return sample_html(self, "image")
 
 
 class ConceptDataset(Dataset[ConceptSample], ABC):

@@ -12,6 +12,10 @@ import numpy as np
 from captum_concepts._support.files import check_plain_file, image_files, quote, subfolders
 from captum_concepts._support.files import list_some as list_some
 
+#: Kinds of images that a folder of photographs may hold, and those of a data set that is annotated.
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+ANNOTATED_SUFFIXES = (".jpg", ".jpeg", ".png")
+
 
 def leads_out(name: str) -> bool:
     """Tell whether a path in a text may lead out of the folder it counts from; links in the folder may."""
@@ -54,6 +58,16 @@ def check_there(paths: Iterable[Path], what: str, names: Collection[str] | None 
         )
 
 
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each line of a list that is not blank."""
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected the list {path} but there is no such file.")
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        for number, text in enumerate(file, start=1):
+            if text.strip():
+                yield number, text.strip()
+
+
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of each row that is not blank, all as wide as the first."""
     check_plain_file(path, "CSV file")
@@ -63,8 +77,6 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         try:
             for row in reader:
                 cells = [cell.strip() for cell in row]
-                if any("\0" in cell for cell in cells):
-                    raise bad_line(path, reader.line_num, "a text in UTF-8", "a byte of 0")
                 if not any(cells):
                     continue
                 width = width or len(cells)

@@ -24,7 +24,7 @@ from torch.nn.functional import interpolate
 
 from captum_concepts._support.checks import check_binary, check_path, check_shape, check_whole, to_tensor
 from captum_concepts._support.files import check_target, write_atomically
-from captum_concepts._support.shown import describe
+from captum_concepts._support.shown import describe, readable_name
 from captum_concepts.backbones.embedding import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.gallery import PALETTE, as_picture
@@ -41,7 +41,7 @@ MAX_MEGABYTES = 20.0
 #: Maps of more places are averaged down to so many a side.
 MAX_PLACES = 16
 _QUALITY = 85
-#: Concepts that the scores of single images count.
+#: Concepts that the scores of single images count, and whose maps are shown first.
 TOP = 3
 
 
@@ -103,7 +103,7 @@ class Explorer:
 
 def explore(
     model: ConceptModel,
-    images: Tensor | ArrayLike | Iterable[Any],
+    images: Tensor | ArrayLike | Iterable[object],
     out: str | os.PathLike[str] | None = None,
     *,
     labels: Tensor | ArrayLike | None = None,
@@ -120,11 +120,12 @@ def explore(
     """Make a page on which to look at a concept model's images and to correct its concepts.
 
     The page shows each image with concept maps over it on one common scale, the values with their threshold, labels and
-    contributions, and where 95 % of random directions lie where the model was fitted with random banks
-    (``PostHocCBM.fit(random_banks=39)``). Concepts are corrected by sliders: logits and probabilities are computed anew
-    in the page, for a linear head; the residual of a `ResidualCBM` stays as it is. Images are sorted by score and
-    filtered by class and concept. The address holds what is shown, so that a view can be shared. The page is one file
-    that loads nothing.
+    contributions, and, where the model was fitted with random banks (``PostHocCBM.fit(random_banks=39)``), whether each
+    value lies above, within or below the range of 95 % of random directions. It begins with an image whose answer is
+    clear: predicted correctly, with a strong concept above that range. Concepts are corrected by sliders: logits and
+    probabilities are computed anew in the page, for a linear head; the residual of a `ResidualCBM` stays as it is.
+    Images are sorted by score and filtered by class and concept. The address holds what is shown, so that a view can be
+    shared. The page is one file that loads nothing.
 
     Parameters
     ----------
@@ -214,7 +215,8 @@ def explore(
         parts,
     )
     content = {
-        "classes": class_labels(names, views.logits.shape[1]),
+        "classes": [readable_name(name) for name in class_labels(names, views.logits.shape[1])],
+        "start": clear_image(views, fields.get("labels")),
         "scores": {name: [_round_all(values), lowest] for name, (values, lowest) in scores.items()},
         **_numbers(views, model),
         **_maps(views),
@@ -278,7 +280,7 @@ def _numbers(views: ClassViews, model: Any) -> dict[str, Any]:
     values, logits, residual = views.values, views.logits, views.residual
     linear = linear_part(model.head)
     content: dict[str, Any] = {
-        "concepts": views.names,
+        "concepts": [readable_name(name) for name in views.names],
         "threshold": views.threshold,
         "values": floats(values),
         "logits": floats(logits),
@@ -348,7 +350,11 @@ def _page(title: str, content: dict[str, Any]) -> str:
 
 
 def image_scores(
-    views: ClassViews, labels: Tensor | None, concept_labels: Tensor | None, points: Tensor | None, parts: Any
+    views: ClassViews,
+    labels: Tensor | None,
+    concept_labels: Tensor | None,
+    points: Tensor | None,
+    parts: np.ndarray | None,
 ) -> dict[str, tuple[Tensor, bool]]:
     """Return the scores (N,) of the images that are known by name, and whether the lowest is the worst."""
     scores: dict[str, tuple[Tensor, bool]] = {}
@@ -372,6 +378,20 @@ def image_scores(
         hits = point_hits(views.maps[rows, chosen], points[rows, located[chosen]].to(views.maps), size)
         scores["CLM of the first located"] = hits[:, 0], True
     return scores
+
+
+def clear_image(views: ClassViews, labels: Tensor | None) -> int:
+    """Return the image the page begins with: its prediction is right and one of its strongest concepts beyond chance.
+
+    Of several it is the most confident one; if there is none, one that meets the first condition, or the second.
+    """
+    clearness = views.logits.softmax(1).amax(1) / 2
+    if labels is not None:
+        clearness += 2.0 * (views.predicted == labels)
+    if views.random_values is not None:
+        strongest = views.contributions.abs().topk(min(TOP, views.values.shape[1])).indices
+        clearness += 1.0 * (views.values.gather(1, strongest) > views.random_values[:, 1:]).any(1)
+    return int(clearness.argmax())
 
 
 def picture_uri(image: Tensor, size: int) -> str:

@@ -235,8 +235,11 @@
     track.append(make("i", { className: "dot", style: `left:${inside(value, lows[j], highs[j])}%` }));
     const [before, number, adds] = [values[i * nConcepts + j], row.querySelector(".value"), row.querySelector(".adds")];
     const random = data.random_values?.[i];
-    const beyond = random && !state.fixed.has(j) ? (before < random[0] || before > random[1] ? ", outside of random directions" : ", within random directions") : "";
-    number.replaceChildren(make("span", { text: state.fixed.has(j) ? `${signed(value)} (was ${signed(before)})` : signed(value) }), make("span", { className: "unseen", text: beyond }), track);
+    const text = make("span", { text: state.fixed.has(j) ? `${signed(value)} (was ${signed(before)})` : signed(value) });
+    const place = random && !state.fixed.has(j) ? (before > random[1] ? "above" : before < random[0] ? "below" : "within") : "";
+    const range = make("span", { className: `range${place === "within" ? "" : " beyond"}`, text: place });
+    if (place) range.append(make("span", { className: "unseen", text: " the range of random directions" }));
+    number.replaceChildren(text, range, track);
     const middle = make("span", { className: "track", "aria-hidden": "true" });
     if (data.random_contributions) {
       const [a, b] = data.random_contributions[i].map((each) => inside(each, -reach, reach));
@@ -279,7 +282,9 @@
       });
       const labelled = isLabelled(i, j);
       const mark = labelled === null ? "" : labelled ? "✓\u00a0" : "✗\u00a0";
-      const name = make("th", { scope: "row" }, [make("span", { text: mark, "aria-hidden": "true" }), data.concepts[j]]);
+      const name = make("th", { scope: "row" }, [
+        make("span", { className: "concept" }, [make("span", { text: mark, "aria-hidden": "true" }), data.concepts[j]]),
+      ]);
       if (labelled !== null) name.append(make("span", { className: "unseen", text: labelled ? ", labelled present" : ", labelled absent" }));
       const row = make("tr", {}, [make("td", {}, [box]), name, make("td", { className: "cell value" }), make("td", { className: "cell adds" })]);
       row.dataset.concept = j;
@@ -323,7 +328,7 @@
   function recall() {
     const said = new URLSearchParams(location.hash.slice(1));
     const whole = (text, end) => (/^\d+$/.test(text ?? "") && +text < end ? +text : null);
-    state.image = whole(said.get("image"), n) ?? 0;
+    state.image = whole(said.get("image"), n) ?? data.start;
     const shown = (said.get("concept") ?? "").split(",").map((each) => whole(each, nConcepts)).filter((each) => each !== null);
     state.shown = said.has("concept") ? [...new Set(shown)] : strongest(state.image);
     state.fixed = new Map();
@@ -386,7 +391,7 @@
   at("colours").style.background = `linear-gradient(90deg, ${[0, 64, 128, 192, 255].map((c) => `rgb(${data.colours[c].join()})`).join()})`;
   at("units").textContent = "One scale for all maps and images" + (data.exact ? "; the mean of a map is the concept's value." : ". Maps are local evidence for the concept, not a decomposition of its value.");
   at("key").textContent = "Value: the mark is this image" + (data.threshold === null ? "" : ", the line the threshold") +
-    (data.random_values ? "; grey is where 95 % of random directions lie." : ".") + (data.present ? " ✓ and ✗: labelled present and absent." : "");
+    (data.random_values ? "; grey is where 95 % of random directions lie, and the word says whether the value is above, within or below." : ".") + (data.present ? " ✓ and ✗: labelled present and absent." : "");
   at("correct").hidden = !data.linear;
   recall();
   show();

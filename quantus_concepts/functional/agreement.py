@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 from torch import Tensor
 
 from captum_concepts._support.checks import check_shape, check_whole, to_numpy
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
 
@@ -37,7 +38,7 @@ class Figures:
     missing: int = 0
 
 
-def figures(scores: Any, targets: Any) -> Figures:
+def figures(scores: Numbers, targets: Numbers) -> Figures:
     """Compare scores with votes; rounded as the release does, halves up, both scores and votes."""
     predicted, votes = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
     check_shape("scores", predicted, ("N",), (None,))
@@ -65,7 +66,7 @@ def figures(scores: Any, targets: Any) -> Figures:
     )
 
 
-def human_figures(votes: Any, how: str = "mode") -> Figures | None:
+def human_figures(votes: Numbers, how: str = "mode") -> Figures | None:
     """Compare single annotators with the joined vote: the row "Human" of Kazmierczak et al., PASTA, Table 1."""
     # The expectation over annotators: each column of votes against the joined vote of all columns, averaged with
     # the number of its votes as weight. The annotator's own vote is part of the joined one, as in the paper, so
@@ -94,7 +95,7 @@ class Ceiling:
     n: int
 
 
-def ceiling(votes: Any, how: str = "mode", *, n_splits: int = 50, seed: int = 0) -> Ceiling | None:
+def ceiling(votes: Numbers, how: str = "mode", *, n_splits: int = 50, seed: int = 0) -> Ceiling | None:
     """Estimate how well anyone could predict the joined vote, from how the annotators agree."""
     # For each split the votes of every item are dealt at random into two halves of equal size. The correlation r of
     # the halves' means becomes that of all votes by Spearman and Brown, rho = k r / (1 + (k - 1) r), where all are
@@ -157,7 +158,7 @@ def _noise_free(correlations: np.ndarray, factor: float) -> tuple[float, float]:
     return min(1.0, math.sqrt(reliability) * max(0.0, joined / mean)), reliability
 
 
-def correlation_interval(correlations: Any) -> tuple[float, float]:
+def correlation_interval(correlations: npt.ArrayLike) -> tuple[float, float]:
     """Return the 95 % interval of correlations of several splits, Student's on Fisher's z, as `split_interval`."""
     values = np.asarray(correlations, dtype=float)
     low, high = split_interval(np.arctanh(values.clip(-_LARGEST, _LARGEST)))

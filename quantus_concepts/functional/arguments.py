@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_binary, check_finite, to_array, to_class_indices
+from captum_concepts._support.checks import check_binary, check_finite, to_array, to_class_indices, to_numpy
 
 #: What the functions take as numbers.
 Numbers = Tensor | npt.ArrayLike
@@ -30,6 +30,16 @@ def to_floats(name: str, value: Numbers) -> Tensor:
 def to_classes(name: str, value: Numbers) -> Tensor:
     """Return indices (N,) as int64, also of whole floats, of (N, 1) and of one-hot rows."""
     return to_class_indices(name, to_tensor(name, value))
+
+
+def to_clusters(clusters: Numbers | None, n: int, noun: str) -> np.ndarray:
+    """Return the cluster (n,) of each of n scores, numbers or names: each by itself if None."""
+    groups = np.arange(n) if clusters is None else to_numpy(clusters).ravel()
+    if len(groups) != n:
+        raise ValueError(
+            f"Expected argument `clusters` to have shape (N,) = ({n},), one for each {noun}, but got {groups.shape}."
+        )
+    return groups
 
 
 def check_zero_one(name: str, values: Tensor) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from scipy import stats
 
-from captum_concepts._support.checks import check_axes, to_array, to_numpy
+from captum_concepts._support.checks import check_axes, to_array
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.arguments import Numbers, to_clusters
 from quantus_concepts.functional.cgim import agreement, checked_matrices
 from quantus_concepts.functional.intervals import CONFIDENCE, cluster_estimate
 from quantus_concepts.functional.seeds import seeds_estimate
@@ -94,11 +94,7 @@ def paired_difference(first: Numbers, second: Numbers, clusters: Numbers | None 
     """
     a, b = to_array("first", first).astype(np.float64), to_array("second", second).astype(np.float64)
     check_axes(first=(a, "N"), second=(b, "N"))
-    groups = np.arange(a.size) if clusters is None else to_numpy(clusters).ravel()
-    if len(groups) != a.size:
-        raise ValueError(
-            f"Expected argument `clusters` to have shape (N,) = ({a.size},), one for each pair, but got {groups.shape}."
-        )
+    groups = to_clusters(clusters, a.size, "pair")
     paired = ~np.isnan(a - b)
     n, undefined = int(paired.sum()), int((~paired).sum())
     if not n:

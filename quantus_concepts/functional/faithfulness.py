@@ -147,8 +147,8 @@ def faithfulness(irrelevant: Numbers, relevant: Numbers, thresholds: Sequence[in
     """
     thresholds = [check_whole("thresholds", threshold, FIRST + 1, 100) for threshold in thresholds]
     irrelevant, relevant = to_floats("irrelevant", irrelevant), to_floats("relevant", relevant)
-    check_shape("irrelevant", irrelevant, ("N", "L"), (None, len(percentages(thresholds))))
-    check_axes(irrelevant=(irrelevant, "N L"), relevant=(relevant, "N L"))
+    axes = f"N {len(percentages(thresholds))}"
+    check_axes(irrelevant=(irrelevant, axes), relevant=(relevant, axes))
     sufficiency = (-_means(irrelevant, thresholds)).exp().amax(1)
     necessity = (-torch.expm1(-_means(relevant.to(irrelevant.device), thresholds))).amax(1)
     harmonic = 2 * sufficiency * necessity / (sufficiency + necessity)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from captum_concepts._support.checks import to_array, to_numpy
+from captum_concepts._support.checks import to_array
 from captum_concepts.models.random_banks import N_BANKS
-from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.arguments import Numbers, to_clusters
 
 CONFIDENCE = 0.95
 
@@ -75,12 +75,7 @@ def interval(
     if np.isinf(values).any():
         return math.nan, math.nan
     if clusters is not None:
-        groups = to_numpy(clusters).ravel()
-        if groups.shape != values.shape:
-            raise ValueError(
-                f"Expected argument `clusters` to have shape (N,) = {values.shape}, one for each score, but got "
-                f"{groups.shape}."
-            )
+        groups = to_clusters(clusters, values.size, "score")
         return _cluster_interval(values[defined], groups[defined], bounds)
     values = values[defined]
     if values.size == 0:
@@ -157,8 +152,7 @@ def _cluster_interval(values: np.ndarray, clusters: np.ndarray, bounds: tuple[fl
         means, counts = _cluster_means(values, clusters)
         pseudo_count = counts.mean() / 3
         mean, variance = _leave_one_out([*means, 0.0, 1.0], [*counts, pseudo_count, pseudo_count])
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, estimate.freedom) * math.sqrt(variance)
-    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
+    return clipped_interval(mean, math.sqrt(variance), estimate.freedom, bounds)
 
 
 class ClusterEstimate(NamedTuple):
@@ -211,8 +205,14 @@ def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, 
     """Return Student's 95 % t interval of a mean."""
     if values.size < 2:
         return math.nan, math.nan
+    # Not by `clipped_interval`: the order of the factors decides the last digit.
     half = stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
-    mean = values.mean()
+    return float(max(bounds[0], values.mean() - half)), float(min(bounds[1], values.mean() + half))
+
+
+def clipped_interval(mean: float, error: float, freedom: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the interval of a mean with its standard error and degrees of freedom, clipped to its bounds."""
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * error
     return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -200,7 +199,7 @@ def threshold_hits_of_pixels(maps: Tensor, pixels: Tensor, size: tuple[int, int]
     return (best >= threshold).to(best.dtype).masked_fill(~defined | best.isnan(), torch.nan)
 
 
-def pixels_of(points: Any, size: tuple[int, int]) -> Tensor:
+def pixels_of(points: Numbers, size: tuple[int, int]) -> Tensor:
     """Return the pixels (...) of places (..., 2) on the CPU, numbered row by row; -1 where none is visible."""
     places = to_numpy(points)
     nearest = np.floor(np.nan_to_num(places, nan=0.0, posinf=0.0, neginf=0.0) + 0.5)
@@ -208,7 +207,7 @@ def pixels_of(points: Any, size: tuple[int, int]) -> Tensor:
     return torch.from_numpy(np.where(np.isfinite(places).all(-1), y * size[1] + x, -1))
 
 
-def check_places(points: Any, size: tuple[int, int], axes: Sequence[str]) -> None:
+def check_places(points: Numbers, size: tuple[int, int], axes: Sequence[str]) -> None:
     """Raise for a place outside the image, named by its index in axes of these names."""
     places = to_numpy(points)
     with np.errstate(invalid="ignore"):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
-from captum_concepts._support.checks import check_axes, to_array, to_numpy
-from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.intervals import CONFIDENCE, ClusterEstimate, cluster_estimate, interval
+from captum_concepts._support.checks import check_axes, to_array
+from quantus_concepts.functional.arguments import Numbers, to_clusters
+from quantus_concepts.functional.intervals import ClusterEstimate, clipped_interval, cluster_estimate, interval
 
 
 def seeds_interval(
@@ -65,12 +64,7 @@ def seeds_interval(
     """
     values = to_array("scores", scores).astype(np.float64)
     check_axes(scores=(values, "S N"))
-    groups = np.arange(values.shape[1]) if clusters is None else to_numpy(clusters).ravel()
-    if len(groups) != values.shape[1]:
-        raise ValueError(
-            f"Expected argument `clusters` to have shape (N,) = ({values.shape[1]},), one for each image, but got "
-            f"{groups.shape}."
-        )
+    groups = to_clusters(clusters, values.shape[1], "image")
     if len(values) == 1:
         return interval(values[0], bounds, clusters)
     estimate = seeds_estimate(values, groups)
@@ -80,8 +74,7 @@ def seeds_interval(
         # All scores are equal: no seed says more than another.
         images = ~np.isnan(values).all(0)
         return interval(np.nanmean(values[:, images], 0), bounds, groups[images])
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, estimate.freedom) * math.sqrt(estimate.variance)
-    return float(max(bounds[0], estimate.mean - half)), float(min(bounds[1], estimate.mean + half))
+    return clipped_interval(estimate.mean, math.sqrt(estimate.variance), estimate.freedom, bounds)
 
 
 def seeds_estimate(values: np.ndarray, groups: np.ndarray) -> ClusterEstimate:

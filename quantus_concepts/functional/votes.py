@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from captum_concepts._support.checks import check_choice, to_numpy
+from quantus_concepts.functional.arguments import Numbers
 
 #: Ends of the scale.
 MIN_VOTE, MAX_VOTE = 1, 5
 JOINS = ("mode", "mean", "median")
 
 
-def join_votes(votes: Any, how: str = "mode") -> np.ndarray:
+def join_votes(votes: Numbers, how: str = "mode") -> np.ndarray:
     """Join the votes of several annotators on each item."""
     # Kazmierczak et al., PASTA, Eq. 13 for the mode, which they chose among the three (Table 15).
     check_choice("how", how, JOINS)
@@ -37,7 +36,7 @@ def join_votes(votes: Any, how: str = "mode") -> np.ndarray:
     return np.where(n_votes > 0, joined, np.nan)
 
 
-def check_votes(name: str, votes: Any) -> np.ndarray:
+def check_votes(name: str, votes: Numbers) -> np.ndarray:
     """Return votes as numbers, or raise."""
     values = np.asarray(to_numpy(votes), dtype=np.float64)
     if values.ndim == 0:

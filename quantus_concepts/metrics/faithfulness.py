@@ -21,7 +21,8 @@ from captum_concepts._support.checks import check_choice, check_normalisation, c
 from captum_concepts._support.running import tensor_output, to_host, to_model
 from quantus_concepts.functional.faithfulness import faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.host.checks import check_images, check_outputs, checked_classes
-from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, add_reason, usable
+from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
+from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.record import QuantusArguments
 
@@ -170,8 +171,13 @@ class Faithfulness(ConceptMetric):
         self.necessity = []
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        truth: dict[str, np.ndarray],
+        explain: Explain,
+    ) -> dict[str, np.ndarray]:
         """Check all samples of a call together."""
         if model is None:
             raise ValueError("Faithfulness needs argument `model`, to see what it makes of perturbed images.")
@@ -186,7 +192,7 @@ class Faithfulness(ConceptMetric):
         return {}
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
     ) -> FaithfulnessScored:
         """Score some samples, with their sufficiency and necessity."""
         a_batch, failure = explain()

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from captum_concepts._support.checks import check_shape
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts.backbones import Backbone
-from captum_concepts.backbones.embedding import Embeddings, embed
+from captum_concepts.backbones.embedding import Batch, Embeddings, embed
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
@@ -142,7 +142,9 @@ def painted_subject(
             TRADITIONAL: traditional_model(networks[TRADITIONAL], batches, n_classes),
             ORACLE: oracle_model(train, test, n_classes),
         }
-        controls = random_models(backbone, embedded, train.concept_names, n_classes, "margin", random_directions, seed)
+        controls = fit_random_models(
+            backbone, embedded, train.concept_names, n_classes, "margin", random_directions, seed
+        )
     return PaintedSubject(train, test, networks[BACKBONE], models, {RANDOM: controls})
 
 
@@ -184,7 +186,7 @@ def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_class
     return PostHocCBM(backbone, bank, head, values).eval()
 
 
-def random_models(
+def fit_random_models(
     backbone: Backbone,
     train: Embeddings,
     names: Sequence[str],
@@ -203,7 +205,7 @@ def random_models(
     ]
 
 
-def traditional_model(network: SmallResNet, loader: Iterable[Any], n_classes: int) -> BottleneckCBM:
+def traditional_model(network: SmallResNet, loader: Iterable[Batch], n_classes: int) -> BottleneckCBM:
     """Make a sequential CBM of a network that was trained on the concepts."""
     train = embed(network.features, loader)
     with torch.no_grad():

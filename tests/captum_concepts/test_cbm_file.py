@@ -57,16 +57,21 @@ def path(tmp_path: Path) -> Path:
 def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> None:
     features = network().to(torch.float64 if kind == "float64" else torch.float32)
     images = IMAGES.to(features[0].weight.dtype)
-    cbm = PostHocCBM(features, bank(), HEADS[kind], values)
+    tested = bank()
+    tested.p_values = torch.tensor([0.01, torch.nan, 0.5])
+    cbm = PostHocCBM(features, tested, HEADS[kind], values)
+    cbm.class_names = list("abcde")
     before = torch.get_rng_state()
     cbm.save(path)
     loaded = PostHocCBM.load(path, features)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(loaded(images), cbm(images))
     assert torch.equal(loaded.concept_predictor(images), cbm.concept_predictor(images))
+    assert torch.equal(loaded.bank.p_values.nan_to_num(2), torch.tensor([0.01, 2, 0.5]).to(images))
     assert loaded.bank.names == cbm.bank.names
     assert loaded.bank.settings == cbm.bank.settings
     assert loaded.values == values
+    assert loaded.class_names == cbm.class_names
     assert str(loaded.head) == str(cbm.head)
     assert not loaded.training
     assert [part.name for part in path.parent.iterdir()] == [path.name]
@@ -92,14 +97,12 @@ def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...
     assert not loaded.training
     for model in (loaded, loaded.bottleneck):
         assert (model.source, model.normalisation) == (backbone.source, backbone.normalisation)
+    loaded.source = "keras:resnet50"
+    with pytest.raises(ValueError, match="`source` to be one of"):
+        loaded.save(path)
     # What a file of it says differs is what that of its bottleneck says.
     with pytest.raises(ValueError, match=r"weights.*strict=False"):
         ResidualCBM.load(path, network(1))
-    damage = bytearray(path.read_bytes())
-    damage[-5] ^= 1
-    path.write_bytes(damage)
-    with pytest.raises(ValueError, match="damaged concept model"):
-        ResidualCBM.load(path, network())
 
 
 def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
@@ -135,20 +138,6 @@ def test_the_mode_is_that_of_the_backbone(path: Path) -> None:
     assert features.training
 
 
-def test_what_a_backbone_knows_is_kept(path: Path) -> None:
-    backbone = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
-    PostHocCBM(backbone, bank(), head()).save(path)
-    loaded = PostHocCBM.load(path, network())
-    assert loaded.normalisation == ((0.5,) * 3, (0.25,) * 3)
-    assert loaded.source == "timm:a.b"
-    loaded.source = "torchvision:resnet18"
-    loaded.save(path)
-    assert PostHocCBM.load(path, network()).source == "torchvision:resnet18"
-    loaded.source = "keras:resnet50"
-    with pytest.raises(ValueError, match="`source` to be one of"):
-        loaded.save(path)
-
-
 def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import timm
 
@@ -173,6 +162,9 @@ def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.Mon
     assert requests == [(cut.source.removeprefix("timm:"), True)]
     images = torch.ones(1, 3, 32, 32)
     assert torch.equal(loaded(images), cbm(images))
+    PostHocCBM(network(), bank(), head()).save(path)
+    with pytest.raises(ValueError, match=r"Expected argument `features`.* Its embedding has 4 dimensions"):
+        PostHocCBM.load(path, download=True)
 
 
 @pytest.mark.parametrize("source", ["torchvision:resnet18:nonsense", "timm:no_such_model"])
@@ -194,10 +186,8 @@ BACKBONES: dict[str, Any] = {
 OTHERS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "other weights": ("plain", lambda: network(1), {}, "weights"),
     "statistics of a norm": ("plain", lambda: nn.Sequential(network()[0], nn.BatchNorm2d(4)), {}, "weights"),
-    "half precision": ("plain", lambda: network().half(), {}, "weights"),
     "another layer": ("layer", lambda: LayerFeatures(network(), "1"), {}, "layer: '1' instead of '2'"),
     "another pool": ("plain", network, {"pool": own_pool}, "pool: 'own_pool' instead of 'mean'"),
-    "no pool": ("pool", network, {}, "pool: 'mean' instead of 'MeanThen'"),
     "maps": ("plain", network, {"maps": lambda features: features}, "maps: '<lambda>' instead of None"),
 }
 
@@ -217,15 +207,6 @@ def test_another_backbone_is_refused_or_warned_of(path: Path, case: str) -> None
         PostHocCBM.load(path, other(), **arguments, strict=False)
 
 
-def test_texts_of_a_file_are_printed_without_control_characters(path: Path) -> None:
-    PostHocCBM(network(), bank(), head()).save(path)
-    rewrite_file(path, backbone=FACTS | {"source": "timm:\x1b[2Jnet:x"})
-    with pytest.warns(UserWarning, match=r"It was timm:\\x1b\[2Jnet:x\."):
-        PostHocCBM.load(path, network(1), strict=False)
-    with pytest.raises(ValueError, match=r"It was timm:\\x1b\[2Jnet:x\."):
-        PostHocCBM.load(path, network(1))
-
-
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, backbone: str) -> None:
     PostHocCBM(BACKBONES[backbone](), bank(), head()).save(path)
@@ -235,15 +216,11 @@ def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, backbone: str) -
         PostHocCBM.load(path, nn.Sequential(network(), nn.Identity()))
 
 
-def test_another_width_is_refused_also_if_not_strict(path: Path) -> None:
-    PostHocCBM(network(), bank(), head()).save(path)
-    wide = Backbone(nn.Conv2d(3, 6, 3), "mean", None, 6)
-    with pytest.raises(ValueError, match=r"embeddings \(N, 4\).* but got a Backbone of 6"):
-        PostHocCBM.load(path, wide, strict=False)
-
-
 class OwnHead(nn.Linear):
     """Of another type, and so perhaps of another forward pass."""
+
+
+OwnHead.__name__ = "Linear"
 
 
 @pytest.mark.parametrize("wrong_head", [OwnHead(3, 5), nn.Sequential(nn.Linear(3, 5), nn.Bilinear(2, 2, 2))])
@@ -270,91 +247,35 @@ def rewrite_file(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict
     save_file(tensors, path, header)
 
 
-def norm(**changed: Any) -> dict[str, Any]:
-    """A layer as a file describes it."""
-    settings = {"normalized_shape": [3], "eps": 1e-5, "elementwise_affine": False, "bias": False}
-    return {"layer": "LayerNorm", "settings": settings | changed}
-
-
-FACTS = {
-    "source": None,
-    "weights": "",
-    "channels": 4,
-    "layer": None,
-    "pool": "mean",
-    "maps": None,
-    "normalisation": None,
-}
 SPOILT: dict[str, tuple[Any, str]] = {
     "a newer version": ({"version": "2"}, "version '2' but this is read: 1. Update"),
     "another kind": ({"kind": "captum_concepts.ConceptBank"}, "of another kind"),
     "one name too few": ({"names": ["a", "b"]}, "damaged concept model: .*one name for each of 3"),
-    "no backbone": ({"backbone": None}, "damaged concept model"),
     "a layer that is none": ({"head": {"layer": "Embedding", "settings": {}}}, "its head cannot be built"),
     "a head of other sizes": (
         {"head": {"layer": "Linear", "settings": {"in_features": 10**9, "out_features": 10**9, "bias": True}}},
         "its head cannot be built",
     ),
-    "many layers": ({"head": [{"layer": "ReLU", "settings": {}}] * 200_000}, "200,000 layers, more than 100"),
-    "a setting below 0": ({"head": norm(eps=-1.0)}, "eps of LayerNorm is -1.0"),
-    "another width": ({"head": norm(normalized_shape=[5])}, "its head cannot be built"),
     "deep brackets": ({"head": "["}, "its head cannot be built"),
     "unknown values": ({"values": "cosine"}, "damaged concept model: its values are 'cosine', expected one of"),
-    "a setting of 0": ({"head": norm(eps=0)}, "eps of LayerNorm is 0"),
-    "a source of a number": ({"backbone": FACTS | {"source": 3}}, "the source of its backbone is 3"),
+    "NaN": ({"spoil": lambda tensors: tensors["head.weight"].fill_(torch.nan)}, "weight holds NaN or infinity"),
+    "whole numbers": (
+        {"spoil": lambda tensors: tensors.update({"head.weight": torch.ones(5, 3, dtype=torch.int32)})},
+        "its head cannot be built",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_files_with_wrong_metadata_are_refused(path: Path, case: str) -> None:
-    PostHocCBM(network(), bank(), head()).save(path)
+def test_files_with_other_content_are_refused(path: Path, case: str) -> None:
+    PostHocCBM(network(), bank(), nn.Linear(3, 5)).save(path)
     changed, message = SPOILT[case]
     rewrite_file(path, **changed)
     with pytest.raises(ValueError, match=message):
         PostHocCBM.load(path, network())
 
 
-TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
-    "NaN": (lambda tensors: tensors["head.weight"].fill_(torch.nan), "weight holds NaN or infinity"),
-    "infinity": (lambda tensors: tensors["head.bias"].fill_(torch.inf), "bias holds NaN or infinity"),
-    "whole numbers": (
-        lambda tensors: tensors.update({"head.weight": torch.ones(5, 3, dtype=torch.int32)}),
-        "its head cannot be built",
-    ),
-    "two types": (
-        lambda tensors: tensors.update({"head.weight": tensors["head.weight"].double()}),
-        "its head cannot be built",
-    ),
-    "fewer channels": (
-        lambda tensors: tensors.update({"cavs": tensors["cavs"][:, 1:].contiguous()}),
-        "its backbone gives 4 channels, its concepts have 3",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", TENSORS)
-def test_files_with_wrong_tensors_are_refused(path: Path, case: str) -> None:
-    PostHocCBM(network(), bank(), nn.Linear(3, 5)).save(path)
-    spoil, message = TENSORS[case]
-    rewrite_file(path, spoil)
-    with pytest.raises(ValueError, match=f"{path.name} is a damaged concept model: .*{message}"):
-        PostHocCBM.load(path, network())
-
-
-def test_a_head_of_another_type_than_the_features_is_refused_when_a_file_is_read(path: Path) -> None:
-    PostHocCBM(network().double(), bank(), head().double()).save(path)
-    with pytest.raises(ValueError, match=r"`features` to compute in torch.float64, as the head in .*, but got .*32"):
-        PostHocCBM.load(path, network(), strict=False)
-
-
-def test_files_with_nan_in_the_residual_are_refused(path: Path) -> None:
-    ResidualCBM(PostHocCBM(network(), bank(), nn.Linear(3, 5)), nn.Linear(4, 5)).save(path)
-    rewrite_file(path, lambda tensors: tensors["residual.weight"].fill_(torch.nan))
-    with pytest.raises(ValueError, match=r"its residual cannot be built \(weight holds NaN"):
-        ResidualCBM.load(path, network())
-
-
-@pytest.mark.parametrize("case", ["cut short", "a bit turned", "text", "a bank", "weights"])
+@pytest.mark.parametrize("case", ["cut short", "a bit turned", "weights"])
 def test_damaged_files_are_refused(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
     content = bytearray(path.read_bytes())
@@ -365,11 +286,6 @@ def test_damaged_files_are_refused(path: Path, case: str) -> None:
         content[-5] ^= 1
         path.write_bytes(content)
         message = "damaged concept model: its content is not what was written"
-    elif case == "text":
-        path.write_text("a concept model")
-    elif case == "a bank":
-        bank().save(path)
-        message = "of another kind: it holds .* Pass a file written by `PostHocCBM.save`"
     else:
         save_file({"weight": torch.ones(2)}, path)
         message = r"of another kind: it holds \['weight'\]"
@@ -377,10 +293,23 @@ def test_damaged_files_are_refused(path: Path, case: str) -> None:
         PostHocCBM.load(path, network())
 
 
-def test_without_its_name_the_backbone_is_required(path: Path) -> None:
-    PostHocCBM(network(), bank(), head()).save(path)
-    with pytest.raises(ValueError, match=r"Expected argument `features`.* Its embedding has 4 dimensions"):
-        PostHocCBM.load(path)
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ("no/model.safetensors", FileNotFoundError, "folder .* does not exist"),
+        ("", IsADirectoryError, "it is a folder"),
+        ("model.safetensors", TypeError, "`settings` of the bank to hold what JSON can"),
+    ],
+)
+def test_places_and_settings_that_cannot_be_written(
+    tmp_path: Path, place: str, error: type[Exception], message: str
+) -> None:
+    settings = {"note": object()} if place == "model.safetensors" else {}
+    cbm = PostHocCBM(network(), ConceptBank(torch.eye(3, 4), settings=settings), head())
+    with pytest.raises(error, match=message):
+        cbm.save(tmp_path / place)
+    with pytest.raises(FileNotFoundError, match="There is no concept model"):
+        PostHocCBM.load(tmp_path / place, network())
 
 
 def test_a_file_that_is_there_stays_if_writing_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,10 +348,8 @@ def test_a_folder_holds_facts_and_tensors(tmp_path: Path) -> None:
     [
         (None, FileNotFoundError, r"no concept model in .*holds no config.json"),
         ("[" * 100_000, ValueError, "config.json is no JSON"),
-        ("[]", ValueError, "damaged concept model: config.json holds no facts"),
-        ('{"kind": "ViT"}', ValueError, "of another kind"),
+        ("[]", ValueError, "of another kind"),
         ("changed", ValueError, "damaged concept model: its content is not what was written"),
-        ("without", ValueError, "damaged concept model"),
     ],
 )
 def test_folders_of_something_else_are_refused(
@@ -433,24 +360,9 @@ def test_folders_of_something_else_are_refused(
     facts = json.loads(path.read_text())
     if config is None:
         path.unlink()
-    elif config in ("changed", "without"):
-        facts = facts | {"model": facts["model"] | {"values": "raw"}} if config == "changed" else facts
-        facts.pop("sha256", None) if config == "without" else None
-        path.write_text(json.dumps(facts))
+    elif config == "changed":
+        path.write_text(json.dumps(facts | {"model": facts["model"] | {"values": "raw"}}))
     else:
         path.write_text(config)
     with pytest.raises(error, match=message):
         PostHocCBM.load(tmp_path, network())
-
-
-def test_p_values_come_back(path: Path) -> None:
-    tested = bank()
-    tested.p_values = torch.tensor([0.01, torch.nan, 0.5])
-    model = PostHocCBM(network(), tested, head())
-    model.save(path)
-    other = PostHocCBM(network(), bank(), head())
-    other.load_state_dict(model.state_dict())
-    for cbm in (model, PostHocCBM.load(path, network()), other):
-        assert torch.equal(cbm.bank.p_values.nan_to_num(2), torch.tensor([0.01, 2, 0.5]))
-    other.load_state_dict(PostHocCBM(network(), bank(), head()).state_dict())
-    assert other.bank.p_values.isnan().all()

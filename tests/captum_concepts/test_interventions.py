@@ -111,18 +111,6 @@ def test_pruning_by_hand() -> None:
         prune(cbm.with_head(nn.Sequential(nn.Linear(3, 2), nn.ReLU())), 0)
 
 
-def test_a_pruned_model_is_a_model_of_its_own() -> None:
-    cbm = bottleneck().eval()
-    pruned = prune(cbm, 0)
-    assert not pruned.training
-    pruned.train()
-    hook = pruned.register_forward_hook(lambda *_: pytest.fail("a hook of another model"))
-    assert not cbm.training
-    cbm(INPUTS)
-    hook.remove()
-    assert prune(pruned, 1, 1).head.weight[:, 0].tolist() == [0.0, 0.0]
-
-
 # PCBM-h
 
 
@@ -224,15 +212,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "no low one is above",
     ),
     "one number an input": (lambda: post_hoc().intervene(INPUTS[:, 0], [0], 1.0), "`inputs` to have shape"),
+    "no images": (lambda: post_hoc().value_levels([]), "`loader` to give at least one batch"),
     "percentiles that descend": (lambda: post_hoc().value_levels([(X,)], percentiles=(95, 5)), "`percentiles`"),
     "embeddings with NaN": (lambda: post_hoc().value_levels([(X * torch.nan,)]), "`loader` to be finite"),
-    "no images": (lambda: post_hoc().value_levels([]), "`loader` to give at least one batch"),
     "a head of other concepts": (
         lambda: post_hoc().with_head(nn.Linear(4, 2)),
         "the values of 3 concepts but it takes",
     ),
     "a class that is not there": (lambda: prune(post_hoc(), 0, 2), r"`classes` to lie in \[0, 1\]"),
-    "a concept to prune that is not there": (lambda: prune(post_hoc(), "rde"), "none is 'rde'"),
     "a residual beside a residual": (
         lambda: ResidualCBM(ResidualCBM(post_hoc(), nn.Linear(3, 2)), nn.Linear(3, 2)),
         "no residual yet",
@@ -257,3 +244,9 @@ def test_what_does_not_fit_is_refused(case: str) -> None:
     call, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("arguments", [(0.5,), (0, 0.5)])
+def test_what_is_pruned_is_named_by_indices(arguments: Any) -> None:
+    with pytest.raises(TypeError, match=r"Expected argument `(concepts|classes)` to"):
+        prune(post_hoc(), *arguments)

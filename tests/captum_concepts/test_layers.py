@@ -7,7 +7,6 @@ import copy
 import pytest
 import timm
 import torch
-from open_clip.transformer import VisionTransformer as open_clip_vit  # noqa: N813
 from safetensors.torch import save
 from torch import Tensor, nn
 from torchvision import models
@@ -89,11 +88,6 @@ def test_what_comes_after_the_layer_does_not_run(net: Net, images: Tensor) -> No
     assert net.heads_run == 1
 
 
-def test_output_is_not_overwritten_by_a_later_in_place_layer() -> None:
-    model = nn.Sequential(Scale(-1), nn.ReLU(inplace=True))
-    assert LayerFeatures(model, "0")(torch.ones(1, 1)).tolist() == [[-1]]
-
-
 def test_first_call_of_a_layer_called_twice() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
@@ -106,35 +100,16 @@ def test_first_call_of_a_layer_called_twice() -> None:
     assert LayerFeatures(Twice(), "scale")(torch.ones(1, 1)).tolist() == [[3]]
 
 
-def test_gradients_flow(net: Net, images: Tensor) -> None:
-    images.requires_grad_()
-    LayerFeatures(net, "layer1.1")(images).square().sum().backward()
-    assert images.grad.abs().max() > 0
-    assert net.stem.weight.grad.abs().max() > 0
-    assert net.layer3[0].weight.grad is None
-
-
-def test_model_is_registered_once(net: Net) -> None:
+def test_model_is_registered_once(net: Net, images: Tensor) -> None:
     features = LayerFeatures(net, net.layer3)
-    assert list(features.state_dict()) == [f"model.{name}" for name in net.state_dict()]
-    assert len(save(features.state_dict())) > 0
-    assert "layer='layer3'" in repr(features)
-
-
-def test_copy_runs_its_own_layer(net: Net, images: Tensor) -> None:
-    features = LayerFeatures(net, net.stem)
     other = copy.deepcopy(features)
     with torch.no_grad():
         net.stem.weight.zero_()
         net.stem.bias.zero_()
-    assert features(images).abs().max() == 0
-    assert other(images).abs().max() > 0
-
-
-def test_float64_and_device_follow_the_model(net: Net, images: Tensor) -> None:
-    features = LayerFeatures(net, "layer3").double()
-    assert features(images.double()).dtype == torch.float64
-    assert features.to("meta")(images.double().to("meta")).shape == (2, 6, 4, 6)
+    assert not torch.equal(features(images), other(images))
+    assert list(features.state_dict()) == [f"model.{name}" for name in net.state_dict()]
+    assert len(save(features.state_dict())) > 0
+    assert "layer='layer3'" in repr(features)
 
 
 def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
@@ -142,6 +117,8 @@ def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
     with untouched(net, images):
         assert last_spatial_layer(net, images) == "layer3"
         assert layer_channels(net, "layer3", images) == 6
+        with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(2, 2\)"):
+            layer_channels(net, "head", images)
     net.eval().layer1.train()
     modes = [module.training for module in net.modules()]
     LayerFeatures(net, "layer3")(images)
@@ -174,21 +151,6 @@ def test_no_hook_is_left_when_the_model_raises(error: type[BaseException]) -> No
     assert LayerFeatures(model, "first")(image).sum() == 8
 
 
-def test_model_that_catches_every_exception() -> None:
-    class Stubborn(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = Scale(2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            try:
-                return self.scale(x)
-            except Exception:
-                return x
-
-    assert LayerFeatures(Stubborn(), "scale")(torch.ones(1, 1)).tolist() == [[2]]
-
-
 def test_one_inside_another_stops_at_its_own_layer(net: Net, images: Tensor) -> None:
     inner = LayerFeatures(net, "layer1")
     outer = LayerFeatures(nn.Sequential(inner, Scale(2)), "1")
@@ -216,9 +178,7 @@ def test_output_that_is_no_tensor() -> None:
     ("name", "hint"),
     [
         ("layr3", r"Nearest: \['layer3'"),
-        ("layer3.1.cnv", r"Nearest: \['layer3\.1\.conv'"),
         ("QQQQ", r"Its outermost layers: \['stem', 'layer1', 'layer3', 'drop', 'pool', 'head', 'spare'\]"),
-        ("", "Its outermost layers"),
     ],
 )
 def test_unknown_name_lists_the_nearest(net: Net, name: str, hint: str) -> None:
@@ -227,20 +187,10 @@ def test_unknown_name_lists_the_nearest(net: Net, name: str, hint: str) -> None:
         find_layer(net, name)
     with pytest.raises(ValueError, match=expected):
         LayerFeatures(net, name)
-
-
-def test_find_layer_and_its_name(net: Net) -> None:
     assert find_layer(net, "layer3.1.conv") is net.layer3[1].conv
     assert layer_name(net, net.layer3[1].conv) == "layer3.1.conv"
     with pytest.raises(ValueError, match="to be part of Net but got a Conv2d that is not"):
         layer_name(net, nn.Conv2d(3, 4, 3))
-
-
-def test_layer_under_two_names() -> None:
-    scale = Scale(2)
-    model = nn.ModuleDict({"a": scale, "b": scale})
-    assert find_layer(model, "a") is scale
-    assert find_layer(model, "b") is scale
 
 
 def test_last_spatial_layer_of_known_networks(net: Net, images: Tensor) -> None:
@@ -284,7 +234,6 @@ SWIN = {"img_size": 64, "patch_size": 4, "window_size": 4, "embed_dim": 8, "dept
 TOKENS = {
     "net.conv_proj": lambda: models.VisionTransformer(32, 8, 2, 2, 16, 32),
     "net.patch_embed.proj": lambda: timm.create_model("test_vit", img_size=32),
-    "net.conv1": lambda: open_clip_vit(32, 8, 16, 2, 2, 2.0),
     "net.patch_embed.proj ": lambda: timm.models.SwinTransformer(**SWIN),
 }
 
@@ -326,10 +275,3 @@ def test_no_maps_at_all() -> None:
         last_spatial_layer(model, torch.zeros(1, 3, 2, 2))
     with pytest.raises(ValueError, match=r"`images` to have shape \(N, C, H, W\) but got \(3, 2, 2\)"):
         last_spatial_layer(model, torch.zeros(3, 2, 2))
-
-
-def test_channels_of_a_layer(net: Net, images: Tensor) -> None:
-    assert layer_channels(net, "stem", images) == 4
-    assert layer_channels(net, net.layer3, images) == 6
-    with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(2, 2\)"):
-        layer_channels(net, "head", images)

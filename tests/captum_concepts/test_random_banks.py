@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from safetensors import safe_open
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM, embed
 from captum_concepts.pictures.views import concept_views
-from quantus_concepts import plot_summary, score_concepts
+from quantus_concepts import score_concepts
 from quantus_concepts.functional import random_banks
 from simulated_device import simulated_device
 from tiny_models import seeded
@@ -107,37 +106,11 @@ def test_they_follow_the_model_to_another_device() -> None:
     assert all(map(torch.equal, logits, expected))
 
 
-def test_a_table_of_scores_is_drawn_with_its_baseline() -> None:
-    model = fit_model()
-    class_concepts = torch.rand(K, L, generator=torch.Generator().manual_seed(3))
-    table = score_concepts(model, BATCHES, class_concepts=class_concepts, top_l=[1, 3])
-    figure, axes = plot_summary(table)
-    axes_by_title = {ax.get_title().replace("\n", " "): ax for ax in axes}
-    assert {"accuracy", "CEM by contribution", "CGIM by weight of each concept"} <= {*axes_by_title}
-    rows = table.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'").set_index(
-        "model"
-    )
-    panel = axes_by_title["CEM by contribution"]
-    assert panel.containers[0].lines[0].get_xdata().tolist() == [rows.loc["model", "value"]]
-    (shade,) = panel.patches
-    assert shade.get_extents().transformed(panel.transData.inverted()).x1 == pytest.approx(
-        rows.loc["random banks", "high"]
-    )
-    figure.canvas.draw()
-    plt.close(figure)
-    # Without random banks there is no range.
-    bare = PostHocCBM(model.features, model.bank, model.head)
-    figure, axes = plot_summary(score_concepts(bare, BATCHES, top_l=[1]))
-    assert not any(ax.patches for ax in axes)
-    plt.close(figure)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"labels": LABELS[:7]}, r"`labels` to have shape \(N,\) = \(40,\)"),
         ({"features": torch.full((N, 4), torch.nan)}, "`features` to be finite"),
-        ({"values": "cosine"}, "`values` to be one of"),
         ({"n_banks": 0}, "`n_banks` to be at least 1"),
     ],
 )

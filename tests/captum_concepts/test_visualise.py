@@ -113,7 +113,7 @@ def test_plot_coam_on_axes():
     figure, ax = plot_coam(image, values, "has_crown::blue_$5 and $6", present=False, ax=mine.subplots())
     assert figure is mine
     assert ax.get_title() == "✗ crown: blue $5 and\n$6"
-    np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values))
+    np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values, coloured="blend"))
     mine.savefig(io.BytesIO())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -58,46 +57,6 @@ def test_points_stay_on_their_pixel(tmp_path: Path, orientation: int) -> None:
     before = np.array(stored)[[3, 0, 19], [5, 31, 0]]
     np.testing.assert_array_equal((load_image(path)[:, y, x].T * 255).round(), before)
     assert np.isnan(turn_points(points, image_head(path))[2]).all()
-
-
-def test_a_tag_that_means_nothing_is_none(tmp_path: Path) -> None:
-    write(tmp_path / "a.jpg", 9)
-    assert image_head(tmp_path / "a.jpg").orientation == 1
-    assert load_image(tmp_path / "a.jpg").shape == (3, HEIGHT, WIDTH)
-
-
-def open_each(root: Path) -> dict[str, Callable[[], object]]:
-    """What opens one image in each of four data sets, by its path under `root`."""
-    (root / "concepts.csv").write_text("class,fur\nsea,1\n")
-    return {
-        "cub/CUB_200_2011/images/001.Black_footed_Albatross/Black_footed_Albatross_0001_1.jpg": lambda: CUB200(
-            root / "cub"
-        )[0],
-        "folder/sea/1.jpg": lambda: ConceptFolder(root / "folder", root / "concepts.csv", image_size=8)[0],
-        "scenes/sea/1.png": lambda: SceneFolder(root / "scenes")[0],
-        "cutouts/dog/1.png": lambda: CutoutFolder(root / "cutouts")[0],
-    }
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda path: path.write_bytes(path.read_bytes()[:-80]), r"cannot be read \(.*\)\. Replace it"),
-        (lambda path: path.write_text("hello"), r"cannot be read \(no known image format\)\. Replace it"),
-    ],
-)
-def test_files_cut_off_and_other_files_are_named(
-    tmp_path: Path, damage: Callable[[Path], object], message: str
-) -> None:
-    write_cub(tmp_path / "cub")
-    for name, get in open_each(tmp_path).items():
-        path = tmp_path / name
-        if not path.exists():
-            write(path, 1, "RGBA" if path.suffix == ".png" else "RGB")
-        get()
-        damage(path)
-        with pytest.raises(ValueError, match=f"{path.name} {message}"):
-            get()
 
 
 def test_sixteen_bits_are_refused(tmp_path: Path) -> None:

@@ -23,10 +23,7 @@ def _dot(x, y, height, width, spread=1.5):
     "transform",
     [
         v2.Resize((97, 133)),
-        v2.Resize((31, 37)),
         v2.Resize(30),
-        v2.CenterCrop(36),
-        v2.CenterCrop((91, 40)),
         v2.CenterCrop((64, 97)),
         v2.RandomHorizontalFlip(p=1),
         v2.RandomVerticalFlip(p=1),
@@ -125,13 +122,6 @@ def test_every_operation_that_moves_boxes_moves_part_points():
     assert missing <= {"get_size", "to_dtype"}
 
 
-def test_scaled_dtype_and_normalise_leave_points_where_they_are():
-    transform = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [2.0] * 3)])
-    image, points = apply_transform(torch.full((3, 10, 20), 0.9), torch.tensor([[[2.0, 4.0]]]), transform)
-    assert points.tolist() == [[[2.0, 4.0]]]
-    torch.testing.assert_close(image, torch.full((3, 10, 20), 0.2))
-
-
 def _halve(x):
     return x[..., ::2, ::2]
 
@@ -140,9 +130,7 @@ def _halve(x):
     ("transform", "message"),
     [
         (lambda image: image, "torchvision.transforms.v2"),
-        (v1.CenterCrop(5), "got torchvision.transforms.transforms.CenterCrop"),
         (v1.Compose([v2.CenterCrop(5), v1.ToTensor()]), "got torchvision.transforms.transforms.ToTensor"),
-        (v2.Compose([v2.CenterCrop(5), nn.ReLU()]), "got torch.nn.modules.activation.ReLU"),
         (v2.Lambda(lambda x: x * 2), r"v2.Lambda\(fn, tv_tensors.Image\)"),
         (v2.ToPILImage(), "return an image tensor"),
     ],
@@ -177,19 +165,10 @@ def test_default_transform():
     torch.testing.assert_close(scaled, image * 2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"image_size": 0}, "`image_size`"),
-        ({"image_size": (8, 8, 8)}, "`image_size`"),
-        ({"mode": "crop"}, "`mode`"),
-        ({"mean": [0.1], "std": [1.0, 1.0]}, "`mean` and `std`"),
-        ({"std": [0.0, 1.0, 1.0]}, "`std`"),
-    ],
-)
-def test_settings_that_make_no_transform_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        default_transform(**{"image_size": 8} | arguments)
+@pytest.mark.parametrize("changes", [{"image_size": 0}, {"mode": "crop"}, {"std": [0.0, 1.0, 1.0]}])
+def test_settings_that_make_no_transform_are_refused(changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        default_transform(**{"image_size": 8} | changes)
 
 
 @pytest.mark.parametrize(("image", "points"), [((4, 4), (1, 1, 2)), ((3, 4, 4), (1, 2)), ((3, 4, 4), (1, 1, 3))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, ResidualCBM
 from captum_concepts.models.chain import ConceptChain
-from captum_concepts.pictures.views import concept_views
+from captum_concepts.pictures.views import ClassViews, concept_views
 from chromium import Visit, visit_all
 from quantus_concepts import CEM, explore
-from quantus_concepts.explorer.explore import map_uri
+from quantus_concepts.explorer.explore import clear_image, map_uri
 from tiny_models import TinyConceptModel
 
 DRAWN = torch.Generator().manual_seed(1)
@@ -153,6 +154,10 @@ def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
       await frames();
       const tiles = document.querySelectorAll("#tiles canvas").length;
       const first = { hash: location.hash, title: byId("title").textContent, tiles };
+      const ranges = [...document.querySelectorAll("#concepts tr")].map((each) =>
+        [each.dataset.concept, each.querySelector(".range").firstChild.textContent]);
+      location.hash = "image=0";
+      await frames();
       key("ArrowRight"); key("ArrowRight"); key("ArrowLeft");
       const second = byId("title").textContent;
       slide(2, 0.03125);
@@ -188,8 +193,8 @@ def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
       const pixels = [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data];
       const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
       const painted = pixels.some((each, k) => k % 4 === 3 && each > 0);
-      tell({ first, second, moved, undone, flipped, focus, shown, sorted, worst, differing, names, unnamed, options,
-        broken, wide, painted, bad: window.bad ?? 0, refused: window.refused, requests: requests() });
+      tell({ first, ranges, second, moved, undone, flipped, focus, shown, sorted, worst, differing, names, unnamed,
+        options, broken, wide, painted, bad: window.bad ?? 0, refused: window.refused, requests: requests() });
     """
     )
     image, concept = divmod(int(concept_views(CBM, IMAGES).maps.amax((2, 3)).argmax()), L)
@@ -229,14 +234,19 @@ def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, A
     visit = visited["use"]
     assert "error" not in visit, visit
     views = concept_views(CBM, IMAGES)
-    assert visit["first"]["title"] == f"Image 0: {CLASSES[views.predicted[0]]}"
+    start = page_data(pages["pcbm"])["start"]
+    assert visit["first"]["title"] == f"Image {start}: {CLASSES[views.predicted[start]]}"
     assert visit["first"]["tiles"] == 3
-    strongest = views.contributions[0].abs().argsort(descending=True)[:3].tolist()
-    assert visit["first"]["hash"] == f"#image=0&concept={'%2C'.join(map(str, strongest))}"
+    strongest = views.contributions[start].abs().argsort(descending=True)[:3].tolist()
+    assert visit["first"]["hash"] == f"#image={start}&concept={'%2C'.join(map(str, strongest))}"
     assert visit["second"].startswith("Image 1:")
     assert "set=2%3A0.03125" in visit["moved"]["hash"]
     assert visit["moved"]["row"] == "fixed"
     assert "+0.03 (was" in visit["moved"]["value"]
+    low, high = views.random_values[start].tolist()
+    for j, place in visit["ranges"]:
+        value = views.values[start, int(j)].item()
+        assert place == ("above" if value > high else "below" if value < low else "within")
     assert "set" not in visit["undone"]["hash"]
     assert visit["undone"]["row"] == ""
     # A switch takes a value to the far end of what the images have.
@@ -252,7 +262,7 @@ def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, A
     assert visit["names"][0][1:].startswith("\u00a0ünïcode, labelled")
     assert visit["unnamed"] == 0
     assert visit["options"][1:] == CLASSES
-    assert visit["broken"]["title"].startswith("Image 0:")
+    assert visit["broken"]["title"].startswith(f"Image {start}:")
     assert visit["painted"]
     assert visit["wide"] <= 0
 
@@ -286,6 +296,28 @@ def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
     low, high = data["map"]["low"], data["map"]["high"]
     assert data["sheets"][2] == map_uri(views.maps[2], low, high)
     assert (low, high) == pytest.approx((views.maps.min().item(), views.maps.max().item()))
+
+
+def test_the_page_begins_with_a_clear_image() -> None:
+    zeros = torch.zeros(4, 2)
+    values = torch.tensor([[9.0, 0.0], [0.5, 0.0], [3.0, 0.0], [-9.0, 0.0]])
+    shown = {"images": zeros, "maps": zeros, "names": [], "threshold": 0.0, "map_threshold": 0.0, "residual": zeros}
+    logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
+    views = ClassViews(**shown, values=values, logits=logits, weights=torch.ones(4, 2))
+    random = replace(views, random_values=torch.tensor([[-1.0, 1.0]] * 4))
+    # The most confident; of those with a concept above the random range; and with a right answer.
+    assert clear_image(views, None) == 3
+    assert clear_image(random, None) == 2
+    assert clear_image(random, torch.tensor([0, 0, 1, 0])) == 0
+    assert clear_image(random, torch.tensor([1, 0, 1, 0])) == 3
+
+
+def test_names_are_readable() -> None:
+    bank = ConceptBank.random(2, 6, ["has_bill_shape::needle", "fur"], seed=1)
+    model = PostHocCBM(network(), bank, linear(2, 2)).eval()
+    data = page_data(explore(model, IMAGES[:1], class_names=["Black_footed_Albatross", "Wren"]).html)
+    assert data["concepts"] == ["bill shape: needle", "fur"]
+    assert data["classes"] == ["Black footed Albatross", "Wren"]
 
 
 def test_a_loader_a_file_and_a_notebook(tmp_path: Path) -> None:

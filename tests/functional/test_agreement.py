@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from sklearn.metrics import cohen_kappa_score
 from quantus_concepts.functional.agreement import ceiling, figures, human_figures, quadratic_kappa
 from quantus_concepts.functional.votes import join_votes
 from reference import ratings as reference
+from refusals import refusals
 
 NAN = np.nan
 
@@ -108,12 +107,6 @@ def test_human_needs_two_annotators():
     assert ceiling(np.array([[3.0], [4.0]])) is None
 
 
-def test_human_is_perfect_where_all_agree():
-    votes = np.repeat(np.array([[1.0], [3.0], [4.0]]), 5, axis=1)
-    human = human_figures(votes)
-    assert (human.mse, human.qwk, human.spearman) == (0, pytest.approx(1), pytest.approx(1))
-
-
 @pytest.mark.parametrize("how", ["mode", "mean", "median"])
 @pytest.mark.parametrize("noise", [0.4, 0.8, 1.3])
 def test_ceiling_is_what_a_perfect_predictor_reaches(how, noise):
@@ -141,15 +134,9 @@ def test_ceiling_depends_on_the_seed_only_and_takes_gaps():
     assert 0 < full.reliability - fewer.reliability < 0.1
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: figures([1, 2, 3], [1, 2]), r"`targets` to have shape \(N,\) = \(3,\) but got \(2,\)"),
-        (lambda: figures([0.5, 2], [1, 2]), r"`scores` to lie in \[1, 5\] but 1 of 2 do not, the first is 0.5"),
-        (lambda: human_figures(np.array([[1.0, 7.0]])), "`votes` to hold whole votes"),
-        (lambda: ceiling(np.array([[1.0, 2.0]]), n_splits=0), "`n_splits` to be at least 1"),
-    ],
+test_refused = refusals(
+    (lambda: figures([1, 2, 3], [1, 2]), r"`targets` to have shape \(N,\) = \(3,\) but got \(2,\)"),
+    (lambda: figures([0.5, 2], [1, 2]), r"`scores` to lie in \[1, 5\] but 1 of 2 do not, the first is 0.5"),
+    (lambda: human_figures(np.array([[1.0, 7.0]])), "`votes` to hold whole votes"),
+    (lambda: ceiling(np.array([[1.0, 2.0]]), n_splits=0), "`n_splits` to be at least 1"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

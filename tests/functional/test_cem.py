@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -10,6 +7,7 @@ import torch
 from quantus_concepts.functional import cem
 from reference import cem as reference
 from reference.chance import at_chance
+from refusals import refusals
 
 IMPORTANCE = torch.tensor([[0.9, -5.0, 0.5, 0.1], [1.0, 1.0, 0.0, 2.0], [torch.nan, 1.0, 2.0, 3.0]])
 LABELS = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
@@ -37,21 +35,6 @@ def test_agrees_with_the_reference(n_concepts, tied):
         )
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32, torch.float64])
-def test_labels_may_have_any_dtype(dtype):
-    np.testing.assert_array_equal(cem(IMPORTANCE, LABELS.to(dtype), 3), cem(IMPORTANCE, LABELS, 3))
-
-
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
-)
-def test_dtype_of_the_scores(dtype, expected):
-    scores = cem(IMPORTANCE.to(dtype), LABELS, 3)
-    assert scores.dtype == expected
-    assert scores[0].item() == pytest.approx(2 / 3, abs=1e-7)
-
-
 def test_oracle_is_1_and_its_opposite_0():
     labels = torch.rand(50, 20, generator=torch.Generator().manual_seed(0)) < 0.5
     enough = (labels.sum(1) >= 5) & (labels.sum(1) <= 15)
@@ -77,33 +60,9 @@ def test_labels_shuffled_among_the_concepts_score_the_label_density(top_l):
     assert not at_chance([unshuffled] * 20, 0.0)
 
 
-def test_permutations_batches_and_scale():
-    generator = torch.Generator().manual_seed(0)
-    importance = torch.randn(30, 12, generator=generator)
-    labels = torch.rand(30, 12, generator=generator) < 0.5
-    scores = cem(importance, labels, 4)
-    assert ((scores >= 0) & (scores <= 1)).all()
-    assert len(scores.unique()) > 2
-    rows = torch.randperm(30, generator=generator)
-    columns = torch.randperm(12, generator=generator)
-    assert torch.equal(cem(importance[rows], labels[rows], 4), scores[rows])
-    assert torch.equal(cem(importance[:, columns], labels[:, columns], 4), scores)
-    assert torch.equal(cem(importance * 1e-20, labels, 4), scores)
-    pieces = [cem(importance[i : i + 7], labels[i : i + 7], 4) for i in range(0, 30, 7)]
-    assert torch.equal(torch.cat(pieces), scores)
-    assert cem(importance[:0], labels[:0]).shape == (0,)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: cem(torch.ones(3), torch.ones(3)), r"`importance` to have shape \(N, L\) but got \(3,\)"),
-        (lambda: cem(torch.ones(2, 3), torch.ones(3, 2)), r"`concept_labels` .* \(2, 3\) but got \(3, 2\)"),
-        (lambda: cem(torch.ones(2, 3), torch.full((2, 3), 0.5)), "`concept_labels` to hold only 0 and 1 but got 0.5"),
-        (lambda: cem(torch.ones(2, 3), torch.ones(2, 3), top_l=0), r"`top_l` to lie in \[1, 3\] but got 0"),
-        (lambda: cem(torch.ones(2, 3), torch.ones(2, 3), top_l=4), r"`top_l` to lie in \[1, 3\] but got 4"),
-    ],
+test_refused = refusals(
+    (lambda: cem(torch.ones(3), torch.ones(3)), r"`importance` to have shape \(N, L\) but got \(3,\)"),
+    (lambda: cem(torch.ones(2, 3), torch.ones(3, 2)), r"`concept_labels` .* \(2, 3\) but got \(3, 2\)"),
+    (lambda: cem(torch.ones(2, 3), torch.full((2, 3), 0.5)), "`concept_labels` to hold only 0 and 1 but got 0.5"),
+    (lambda: cem(torch.ones(2, 3), torch.ones(2, 3), top_l=4), r"`top_l` to lie in \[1, 3\] but got 4"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept, interval, is_ranked
 from reference import comparisons
+from refusals import refusals
 
 #: Four images of two classes; the concepts are on 4, 2 and 1 of them.
 LABELS = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 1]])
@@ -86,21 +84,16 @@ def test_zero_rows_rank_nothing() -> None:
     assert cem(importance, torch.ones(5, 2)).isnan().tolist() == [True, True, False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 4)), r"`concept_labels` .* \(2, 3\) but got \(2, 4\)"),
-        (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 3) * 255), "`concept_labels` to hold only 0 and 1"),
-        (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 3), top_l=4), r"`top_l` to lie in \[1, 3\]"),
-        (lambda: commonest_concept(torch.ones(3)), r"`concept_labels` to have shape \(N, L\)"),
-        (lambda: commonest_concept(torch.full((2, 3), 0.5)), "`concept_labels` to hold only 0 and 1"),
-        (lambda: class_recital(torch.ones(2), torch.tensor([0])), r"`class_concepts` to have shape \(K, L\)"),
-        (lambda: class_recital(torch.ones(2, 3) * 50, torch.tensor([0])), "`class_concepts` .*Divide percentages"),
-        (lambda: class_recital(torch.ones(2, 3), torch.tensor([0, 2])), r"`classes` to lie in \[0, 1\]"),
-        (lambda: class_recital(torch.ones(2, 3), torch.tensor([-1, 0])), r"`classes` to lie in \[0, 1\]"),
-        (lambda: class_recital(torch.ones(2, 3), torch.tensor([True, False])), "`classes` to hold indices"),
-    ],
+test_refused = refusals(
+    (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 4)), r"`concept_labels` .* \(2, 3\) but got \(2, 4\)"),
+    (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 3) * 255), "`concept_labels` to hold only 0 and 1"),
+    (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 3), top_l=4), r"`top_l` to lie in \[1, 3\]"),
+    (lambda: commonest_concept(torch.ones(3)), r"`concept_labels` to have shape \(N, L\)"),
+    (lambda: commonest_concept(torch.full((2, 3), 0.5)), "`concept_labels` to hold only 0 and 1"),
+    (lambda: class_recital(torch.ones(2), torch.tensor([0])), r"`class_concepts` to have shape \(K, L\)"),
+    (lambda: class_recital(torch.ones(2, 3) * 50, torch.tensor([0])), "`class_concepts` .*Divide percentages"),
+    (lambda: class_recital(torch.ones(2, 3), torch.tensor([0, 2])), r"`classes` to lie in \[0, 1\]"),
+    (lambda: class_recital(torch.ones(2, 3), torch.tensor([-1, 0])), r"`classes` to lie in \[0, 1\]"),
+    (lambda: class_recital(torch.ones(2, 3), torch.tensor([True, False])), "`classes` to hold indices"),
+    error=(TypeError, ValueError),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"^Expected argument {message}"):
-        call()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from quantus_concepts.functional import ClassMeans, cgim, cgim_reasons, interval
 from reference import cgim as reference
 from reference.comparisons import centred_cgim
+from refusals import refusals
 
 NAN = float("nan")
 
@@ -79,16 +79,6 @@ def test_scale_invariance_where_squares_leave_float32(scale):
     importance, truth = torch.randn(5, 4, generator=generator), torch.rand(5, 4, generator=generator)
     for per in ("concept", "class"):
         np.testing.assert_allclose(cgim(importance * scale, truth, per), cgim(importance, truth, per), atol=1e-6)
-
-
-def test_permutations():
-    generator = torch.Generator().manual_seed(0)
-    importance = torch.randn(8, 5, generator=generator, dtype=torch.float64)
-    truth = torch.rand(8, 5, generator=generator, dtype=torch.float64)
-    rows, columns = torch.randperm(8, generator=generator), torch.randperm(5, generator=generator)
-    shuffled = importance[rows][:, columns], truth[rows][:, columns]
-    np.testing.assert_allclose(cgim(*shuffled), cgim(importance, truth)[columns], atol=1e-12)
-    np.testing.assert_allclose(cgim(*shuffled, "class"), cgim(importance, truth, "class")[rows], atol=1e-12)
 
 
 def test_class_means_by_hand():
@@ -196,28 +186,23 @@ def refused_update(*arguments: Any) -> None:
         assert means.compute().isnan().all()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: cgim(torch.ones(2, 3), torch.ones(3, 2)), r"`class_concepts` .* \(2, 3\) but got \(3, 2\)"),
-        (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3) * 50), "`class_concepts` to lie in .*Divide percentages"),
-        (lambda: cgim(torch.ones(2, 3), torch.full((2, 3), torch.nan)), "`class_concepts` to be finite"),
-        (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3), per="concepts"), "`per` to be one of .*mean 'concept'"),
-        (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 3), per="image"), "`per` to be one of"),
-        (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 2)), r"`class_concepts` to have shape \(K, L\)"),
-        (lambda: ClassMeans(0, 3), "`n_classes` to be at least 1"),
-        (lambda: ClassMeans(2, 0), "`n_concepts` to be at least 1"),
-        (lambda: ClassMeans(2, 2, dtype=torch.int64), "`dtype` to be of a floating-point dtype but got torch.int64"),
-        (lambda: ClassMeans(2, 3).merge(ClassMeans(2, 2)), r"`other` .* \(K, L\) = \(2, 3\) but got \(2, 2\)"),
-        (lambda: refused_update(torch.ones(2, 3), [0, 4]), "`classes` to hold class indices 0 to 3 but .* 0 to 4"),
-        (lambda: refused_update(torch.ones(2, 3), [-1, 0]), "`classes` .* from -1 to 0"),
-        (lambda: refused_update(torch.ones(2, 3), [0.5, 1]), "`classes` to hold indices"),
-        (lambda: refused_update(torch.ones(2, 2), [0, 1]), r"`values` to have shape .* but got \(2, 2\)"),
-        (lambda: refused_update(torch.ones(2, 3), [0]), r"`classes` to have shape \(N,\) = \(2,\)"),
-        (lambda: refused_update(torch.ones(2, 3), [0, 1], [True]), r"`mask` to have shape \(N,\) = \(2,\)"),
-        (lambda: refused_update(torch.ones(2, 3), [0, 1], [0.5, 1]), "`mask` to hold only 0 and 1"),
-    ],
+test_refused = refusals(
+    (lambda: cgim(torch.ones(2, 3), torch.ones(3, 2)), r"`class_concepts` .* \(2, 3\) but got \(3, 2\)"),
+    (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3) * 50), "`class_concepts` to lie in .*Divide percentages"),
+    (lambda: cgim(torch.ones(2, 3), torch.full((2, 3), torch.nan)), "`class_concepts` to be finite"),
+    (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3), per="concepts"), "`per` to be one of .*mean 'concept'"),
+    (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 3), per="image"), "`per` to be one of"),
+    (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 2)), r"`class_concepts` to have shape \(K, L\)"),
+    (lambda: ClassMeans(0, 3), "`n_classes` to be at least 1"),
+    (lambda: ClassMeans(2, 0), "`n_concepts` to be at least 1"),
+    (lambda: ClassMeans(2, 2, dtype=torch.int64), "`dtype` to be of a floating-point dtype but got torch.int64"),
+    (lambda: ClassMeans(2, 3).merge(ClassMeans(2, 2)), r"`other` .* \(K, L\) = \(2, 3\) but got \(2, 2\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0, 4]), "`classes` to hold class indices 0 to 3 but .* 0 to 4"),
+    (lambda: refused_update(torch.ones(2, 3), [-1, 0]), "`classes` .* from -1 to 0"),
+    (lambda: refused_update(torch.ones(2, 3), [0.5, 1]), "`classes` to hold indices"),
+    (lambda: refused_update(torch.ones(2, 2), [0, 1]), r"`values` to have shape .* but got \(2, 2\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0]), r"`classes` to have shape \(N,\) = \(2,\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0, 1], [True]), r"`mask` to have shape \(N,\) = \(2,\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0, 1], [0.5, 1]), "`mask` to hold only 0 and 1"),
+    error=(TypeError, ValueError),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"^Expected argument {message}"):
-        call()

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from quantus_concepts.functional import clm
 from reference import clm as reference
+from refusals import refusals
 
 NAN = float("nan")
 HITS = torch.tensor([[1.0, NAN, 0.0, 0.5], [NAN, NAN, 1.0, 0.0], [0.0, 1.0, 1.0, NAN]])
@@ -32,15 +30,8 @@ def test_agrees_with_the_reference(dtype):
         np.testing.assert_allclose(scores, reference.clm(hits, top_l), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: clm(torch.ones(3), 1), r"`hits` to have shape \(N, l_max\)"),
-        (lambda: clm(torch.ones(2, 3) * 2, 1), r"`hits` to lie in \[0, 1\] .*Pass NaN where a part is not visible"),
-        (lambda: clm(torch.ones(2, 3), 0), r"`top_l` to lie in \[1, 3\]"),
-        (lambda: clm(torch.ones(2, 3), 4), r"`top_l` to lie in \[1, 3\]"),
-    ],
+test_refused = refusals(
+    (lambda: clm(torch.ones(3), 1), r"`hits` to have shape \(N, l_max\)"),
+    (lambda: clm(torch.ones(2, 3) * 2, 1), r"`hits` to lie in \[0, 1\] .*Pass NaN where a part is not visible"),
+    (lambda: clm(torch.ones(2, 3), 4), r"`top_l` to lie in \[1, 3\]"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

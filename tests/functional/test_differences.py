@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from quantus_concepts.functional import (
     paired_difference,
 )
 from reference import comparisons
+from refusals import refusals
 
 
 def test_by_hand() -> None:
@@ -171,16 +170,10 @@ def test_discoveries_under_the_null_and_with_planted_concepts() -> None:
     assert 2 * null.n_by_luck == pytest.approx(0.05 * 40)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: paired_difference([1.0, 0.0], [1.0]), r"`second` .*\(N,\) = \(2,\) but got \(1,\)"),
-        (lambda: cgim_difference(torch.ones(2, 3), torch.ones(2, 2), torch.ones(2, 3)), "`second` to have shape"),
-        (lambda: cgim_difference(*torch.ones(3, 2, 3), per="image"), "`per` to be one of"),
-        (lambda: find_discoveries([1.0, 0.0], [[1.0], [0.0]]), r"`draws` .*\(n, L\) = \(\*, 2\)"),
-        (lambda: find_discoveries([1.0], [[1.0], [0.0]], alpha=0), r"`alpha` to lie in \(0, 1\]"),
-    ],
+test_refused = refusals(
+    (lambda: paired_difference([1.0, 0.0], [1.0]), r"`second` .*\(N,\) = \(2,\) but got \(1,\)"),
+    (lambda: cgim_difference(torch.ones(2, 3), torch.ones(2, 2), torch.ones(2, 3)), "`second` to have shape"),
+    (lambda: cgim_difference(*torch.ones(3, 2, 3), per="image"), "`per` to be one of"),
+    (lambda: find_discoveries([1.0, 0.0], [[1.0], [0.0]]), r"`draws` .*\(n, L\) = \(\*, 2\)"),
+    (lambda: find_discoveries([1.0], [[1.0], [0.0]], alpha=0), r"`alpha` to lie in \(0, 1\]"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

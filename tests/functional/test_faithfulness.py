@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import exp
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import torch
 from quantus_concepts.functional import faithfulness, relevance_ranks
 from quantus_concepts.functional.faithfulness import percentages, pixel_counts
 from reference import faithfulness as reference
+from refusals import refusals
 
 
 def row(*values: float) -> torch.Tensor:
@@ -81,21 +80,15 @@ def test_ranks_by_hand() -> None:
     assert relevance_ranks(maps, order).tolist() == [[[2, 0], [1, 3]], [[3, 2], [0, 1]]]
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: faithfulness(torch.ones(2, 4), torch.ones(2, 4), (10,)), r"`irrelevant` .*\(\*, 5\) but got \(2, 4\)"),
-        (lambda: faithfulness(torch.ones(2, 5), torch.ones(3, 5), (10,)), r"`relevant` .*\(2, 5\) but got \(3, 5\)"),
-        (lambda: faithfulness(torch.ones(2, 1), torch.ones(2, 1), (1,)), r"`thresholds` to lie in \[2, 100\]"),
-        (lambda: faithfulness(torch.ones(2, 51), torch.ones(2, 51), (102,)), r"`thresholds` to lie in \[2, 100\]"),
-        (lambda: relevance_ranks(torch.ones(2, 2)), r"`maps` to have shape \(N, H, W\)"),
-        (lambda: relevance_ranks(torch.ones(1, 2, 2), torch.arange(3)[None]), r"`order` .*\(1, 4\) but got \(1, 3\)"),
-        *(
-            (lambda order=order: relevance_ranks(torch.ones(1, 2, 2), order), "`order` to hold each of 0 to 3 once")
-            for order in (torch.zeros(1, 4).long(), torch.arange(4)[None] + 1, torch.arange(4)[None] - 1)
-        ),
-    ],
+test_refused = refusals(
+    (lambda: faithfulness(torch.ones(2, 4), torch.ones(2, 4), (10,)), r"`irrelevant` .*\(\*, 5\) but got \(2, 4\)"),
+    (lambda: faithfulness(torch.ones(2, 5), torch.ones(3, 5), (10,)), r"`relevant` .*\(2, 5\) but got \(3, 5\)"),
+    (lambda: faithfulness(torch.ones(2, 1), torch.ones(2, 1), (1,)), r"`thresholds` to lie in \[2, 100\]"),
+    (lambda: faithfulness(torch.ones(2, 51), torch.ones(2, 51), (102,)), r"`thresholds` to lie in \[2, 100\]"),
+    (lambda: relevance_ranks(torch.ones(2, 2)), r"`maps` to have shape \(N, H, W\)"),
+    (lambda: relevance_ranks(torch.ones(1, 2, 2), torch.arange(3)[None]), r"`order` .*\(1, 4\) but got \(1, 3\)"),
+    *(
+        (lambda order=order: relevance_ranks(torch.ones(1, 2, 2), order), "`order` to hold each of 0 to 3 once")
+        for order in (torch.zeros(1, 4).long(), torch.arange(4)[None] + 1, torch.arange(4)[None] - 1)
+    ),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from quantus_concepts.functional.intervals import baseline_coverage
 from reference.comparisons import bounded_cluster_interval
 from reference.comparisons import seeds_interval as seeds_reference
 from reference.intervals import cluster_interval, range_of_draws
+from refusals import refusals
 
 UNBOUNDED = (-math.inf, math.inf)
 
@@ -182,13 +181,7 @@ def test_coverage_over_seeds(n_seeds, n_classes):
     assert np.mean(seeds_alone) < 0.93
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: interval([0.5, 1.0], clusters=[0]), r"`clusters` to have shape \(N,\) = \(2,\)"),
-        (lambda: seeds_interval([0.5, 1.0]), r"`scores` to have shape \(S, N\) but got \(2,\)"),
-    ],
+test_refused = refusals(
+    (lambda: interval([0.5, 1.0], clusters=[0]), r"`clusters` to have shape \(N,\) = \(2,\)"),
+    (lambda: seeds_interval([0.5, 1.0]), r"`scores` to have shape \(S, N\) but got \(2,\)"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +9,7 @@ import torch
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares, point_hits, regions
 from reference import clm as reference
+from refusals import refusals
 
 NAN = float("nan")
 ALPHAS = (1, 3, 6)
@@ -160,19 +158,13 @@ class TestShares:
         assert mask_shares(maps[:0], masks[:0], ALPHAS).shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: mask_centres(torch.ones(4, 4)), r"`masks` to have shape \(B, M1, M2\)"),
-        (lambda: mask_centres(torch.ones(1, 4, 4) * 255), "`masks` to hold only 0 and 1 .*Of levels of a picture"),
-        (lambda: mask_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4)), r"`masks` .*\(2, \*, \*\) but got \(1, 4, 4\)"),
-        (lambda: mask_shares(torch.ones(1, 0, 4), torch.ones(1, 4, 4)), "`maps` to have at least one entry"),
-        (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4) / 2), "`masks` to hold only 0 and 1"),
-        (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4), [13]), r"`alphas` to lie in \(0, 12\]"),
-        (lambda: mask_threshold_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4), 0.5), "`masks` to have shape"),
-        (lambda: mask_threshold_shares(*torch.ones(2, 1, 4, 4), float("nan")), "`threshold` to lie in"),
-    ],
+test_refused = refusals(
+    (lambda: mask_centres(torch.ones(4, 4)), r"`masks` to have shape \(B, M1, M2\)"),
+    (lambda: mask_centres(torch.ones(1, 4, 4) * 255), "`masks` to hold only 0 and 1 .*Of levels of a picture"),
+    (lambda: mask_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4)), r"`masks` .*\(2, \*, \*\) but got \(1, 4, 4\)"),
+    (lambda: mask_shares(torch.ones(1, 0, 4), torch.ones(1, 4, 4)), "`maps` to have at least one entry"),
+    (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4) / 2), "`masks` to hold only 0 and 1"),
+    (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4), [13]), r"`alphas` to lie in \(0, 12\]"),
+    (lambda: mask_threshold_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4), 0.5), "`masks` to have shape"),
+    (lambda: mask_threshold_shares(*torch.ones(2, 1, 4, 4), float("nan")), "`threshold` to lie in"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,6 +10,7 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.functional import interval, part_specificity, point_hits, regions
 from reference import clm as reference_clm
 from reference import part_specificity as reference
+from refusals import refusals
 
 NAN = float("nan")
 
@@ -119,18 +117,12 @@ def test_maps_that_know_no_concept_have_a_difference_of_0_in_19_of_20_intervals(
     assert np.mean(covered) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: part_specificity(torch.ones(2), torch.tensor([0, 1])), r"`hits` to have shape \(N, P\)"),
-        (lambda: part_specificity(torch.ones(2, 3) * 2, torch.tensor([0, 1])), r"`hits` to lie in \[0, 1\]"),
-        (lambda: part_specificity(torch.ones(2, 3), torch.tensor([0])), r"`parts` .*\(N,\) = \(2,\)"),
-        (lambda: part_specificity(torch.ones(2, 3), torch.tensor([0, 3])), r"`parts` to lie in \[0, 2\]"),
-        (lambda: part_specificity(torch.ones(2, 3), [0, 1], torch.ones(2)), r"`weights` .*\(P,\) = \(3,\)"),
-        (lambda: part_specificity(torch.ones(2, 3), [0, 1], -torch.ones(3)), r"`weights` to lie in \[0, inf\]"),
-        (lambda: part_specificity(torch.ones(2, 3), [0, 1], torch.ones(3) / 0), "`weights` to be finite"),
-    ],
+test_refused = refusals(
+    (lambda: part_specificity(torch.ones(2), torch.tensor([0, 1])), r"`hits` to have shape \(N, P\)"),
+    (lambda: part_specificity(torch.ones(2, 3) * 2, torch.tensor([0, 1])), r"`hits` to lie in \[0, 1\]"),
+    (lambda: part_specificity(torch.ones(2, 3), torch.tensor([0])), r"`parts` .*\(N,\) = \(2,\)"),
+    (lambda: part_specificity(torch.ones(2, 3), torch.tensor([0, 3])), r"`parts` to lie in \[0, 2\]"),
+    (lambda: part_specificity(torch.ones(2, 3), [0, 1], torch.ones(2)), r"`weights` .*\(P,\) = \(3,\)"),
+    (lambda: part_specificity(torch.ones(2, 3), [0, 1], -torch.ones(3)), r"`weights` to lie in \[0, inf\]"),
+    (lambda: part_specificity(torch.ones(2, 3), [0, 1], torch.ones(3) / 0), "`weights` to be finite"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

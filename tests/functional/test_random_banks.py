@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from quantus_concepts.functional import cem, random_bank_scores, random_banks
 from quantus_concepts.functional.intervals import distribution, interval
 from reference.comparisons import cem_gain, centred_cgim
+from refusals import refusals
 
 N_CLASSES, N_CONCEPTS, WIDTH = 10, 20, 64
 
@@ -174,21 +174,15 @@ def bank_scores(**changed: Any) -> Any:
     return random_bank_scores(**{**good, **truth, **changed})
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: list(random_banks(torch.rand(20, 4), torch.zeros(20).long(), 3)), "`labels`"),
-        (lambda: list(random_banks(torch.rand(20, 4), torch.arange(20) % 3, 3, 2)), "`n_classes`"),
-        (lambda: bank_scores(labels=torch.arange(19) % 2), r"`labels` .*\(N,\) = \(20,\)"),
-        (lambda: bank_scores(labels=torch.arange(20) % 3), r"`labels` to lie in \[0, 1\]"),
-        (lambda: bank_scores(test_labels=torch.arange(20) % 3), r"`test_labels` to lie in \[0, 1\]"),
-        (lambda: bank_scores(features=torch.full((20, 4), torch.nan)), "`features` to be finite"),
-        (lambda: bank_scores(test_features=torch.full((20, 4), torch.nan)), "`test_features` to be finite"),
-        (lambda: bank_scores(class_concepts=torch.ones(2, 3) * 50), "`class_concepts` .*Divide percentages"),
-        (lambda: bank_scores(concept_labels=torch.ones(20, 3) / 2), "`concept_labels` to hold only 0 and 1"),
-        (lambda: bank_scores(top_l=4), r"`top_l` to lie in \[1, 3\]"),
-    ],
+test_refused = refusals(
+    (lambda: list(random_banks(torch.rand(20, 4), torch.zeros(20).long(), 3)), "`labels`"),
+    (lambda: list(random_banks(torch.rand(20, 4), torch.arange(20) % 3, 3, 2)), "`n_classes`"),
+    (lambda: bank_scores(labels=torch.arange(19) % 2), r"`labels` .*\(N,\) = \(20,\)"),
+    (lambda: bank_scores(labels=torch.arange(20) % 3), r"`labels` to lie in \[0, 1\]"),
+    (lambda: bank_scores(test_labels=torch.arange(20) % 3), r"`test_labels` to lie in \[0, 1\]"),
+    (lambda: bank_scores(features=torch.full((20, 4), torch.nan)), "`features` to be finite"),
+    (lambda: bank_scores(test_features=torch.full((20, 4), torch.nan)), "`test_features` to be finite"),
+    (lambda: bank_scores(class_concepts=torch.ones(2, 3) * 50), "`class_concepts` .*Divide percentages"),
+    (lambda: bank_scores(concept_labels=torch.ones(20, 3) / 2), "`concept_labels` to hold only 0 and 1"),
+    (lambda: bank_scores(top_l=4), r"`top_l` to lie in \[1, 3\]"),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from quantus_concepts.functional.votes import check_votes, join_votes
 from reference import ratings as reference
+from refusals import refusals
 
 NAN = np.nan
 VOTES = np.array([[1, 2, 2, 5, 5], [3, NAN, 4, NAN, NAN], [NAN] * 5, [5, 5, 5, 1, 1], [2, 4, 1, 3, NAN]])
@@ -32,31 +29,20 @@ def test_agree_with_the_reference(how):
     np.testing.assert_array_equal(shaped.ravel(), join_votes(votes[:, ::-1], how))
 
 
-def test_mode_ties_as_scipy():
-    votes = np.random.default_rng(1).integers(1, 6, (300, 5))
-    np.testing.assert_array_equal(join_votes(votes), stats.mode(votes, axis=1).mode)
-
-
 def test_tensors_and_no_annotator():
     np.testing.assert_array_equal(join_votes(torch.tensor([[1, 1, 4]])), [1])
     for how in ("mode", "mean", "median"):
         np.testing.assert_array_equal(join_votes(np.zeros((2, 0)), how), [NAN, NAN])
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: join_votes(np.ones((1, 2)), "medain"), "`how` to be one of .* Did you mean 'median'"),
-        (lambda: check_votes("votes", 3), r"`votes` .*shape \(..., A\)"),
-        *(
-            (
-                lambda bad=bad: join_votes(np.array([[1, bad, 3]])),
-                rf"`votes` to hold whole votes of 1 to 5.* got {bad:g} at \(0, 1\); 1 of 3",
-            )
-            for bad in (0, 6, 2.5, np.inf)
-        ),
-    ],
+test_refused = refusals(
+    (lambda: join_votes(np.ones((1, 2)), "medain"), "`how` to be one of .* Did you mean 'median'"),
+    (lambda: check_votes("votes", 3), r"`votes` .*shape \(..., A\)"),
+    *(
+        (
+            lambda bad=bad: join_votes(np.array([[1, bad, 3]])),
+            rf"`votes` to hold whole votes of 1 to 5.* got {bad:g} at \(0, 1\); 1 of 3",
+        )
+        for bad in (0, 6, 2.5, np.inf)
+    ),
 )
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()

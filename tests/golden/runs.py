@@ -31,7 +31,7 @@ from fixtures_attribution import write_folders as write_sources
 from fixtures_commands import COMMANDS
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
-from quantus_concepts.painted.subject import random_models
+from quantus_concepts.painted.subject import fit_random_models
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import NUMBERS
@@ -51,7 +51,7 @@ NO_FIGURES: dict[str, Any] = {
 def few_random_models(*arguments: Any) -> Any:
     """Make four of the random banks."""
     *more, count, seed = arguments
-    return random_models(*more, min(count, 4), seed)
+    return fit_random_models(*more, min(count, 4), seed)
 
 
 def few_steps(*arguments: Any, **named: Any) -> Any:
@@ -61,8 +61,8 @@ def few_steps(*arguments: Any, **named: Any) -> Any:
 
 #: Numbers that no option makes smaller.
 FEWER = {
-    "quantus_concepts.studies.concepts.study.random_models": few_random_models,
-    "quantus_concepts.studies.substitution.models.random_models": few_random_models,
+    "quantus_concepts.studies.concepts.study.fit_random_models": few_random_models,
+    "quantus_concepts.studies.substitution.models.fit_random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.plots.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, alpha=0.1, method="mean"),

@@ -59,12 +59,6 @@ def test_a_sample_that_is_not_finite_does_not_void_its_class(head: nn.Module) ->
     np.testing.assert_allclose(scores, [1, 1, 10 / (52**0.5 * 2**0.5)], rtol=1e-12)
 
 
-def test_scores_of_two_calls_are_independent(head: nn.Module) -> None:
-    metric = CGIM(TRUTH)
-    metric(head, VALUES[:2], CLASSES[:2], VALUES[:2])
-    np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), [1, 1, 7 / (5 * 2**0.5)], rtol=1e-12)
-
-
 class TestAllClasses:
     """Type 1 rests on all of theta; what rests on samples says which classes it leaves out."""
 
@@ -119,19 +113,6 @@ class TestAllClasses:
         np.testing.assert_array_equal(scores, [1, 1, np.nan, np.nan])
         assert per_class.undefined == sum(per_class.records[-1].reasons.values())
 
-    def test_a_head_of_another_form_needs_samples(self) -> None:
-        torch.manual_seed(0)
-        head = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4))
-        with torch.no_grad():
-            predicted = head(torch.tensor(self.VALUES).float()).argmax(1).numpy()
-        with pytest.warns(UserWarning, match="a class has no correctly predicted sample"):
-            CGIM(self.V)(head, self.VALUES, predicted, np.ones((3, 3)))
-
-    def test_there_is_no_chance_value(self, head: nn.Linear) -> None:
-        metric = CGIM(self.V)
-        metric(head, self.VALUES, self.CLASSES, head.weight.detach().numpy()[self.CLASSES])
-        assert np.isnan(metric.records[-1].chance)
-
 
 class TestCentred:
     """Pearson's correlation in place of the cosine."""
@@ -166,7 +147,3 @@ class TestCentred:
         assert abs(np.mean(means)) < 4 * np.std(means) / 200**0.5
         # The cosine is far from 0 all the same.
         assert np.mean(CGIM(truth)(head, values, classes, truth[rng.permutation(12)])) > 0.6
-
-    def test_settings_are_compared(self) -> None:
-        with pytest.raises(ValueError, match="`centred` differs"):
-            CGIM(TRUTH).merge_state(CGIM(TRUTH, centred=True))

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from captum_concepts import ConceptBank, PostHocCBM, embed
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, embed
 from quantus_concepts import CLM, score_concepts, summarise
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.functional import point_hits
+from quantus_concepts.functional import point_hits, random_banks
 from quantus_concepts.functional.intervals import interval
 from quantus_concepts.metrics.concepts.locations import GaussianRegion
 from quantus_concepts.metrics.streaming.loader import EarlierPoints
@@ -180,14 +180,6 @@ class TestBaselinesByHand:
         assert self.rows(table, **fields, item_kind="concept") == pytest.approx([concepts])
         assert self.rows(table, **fields, item_kind="class") == pytest.approx([classes])
 
-    def test_none_of_controls_and_none_without_baselines(self) -> None:
-        named = {"commonest concept", "class recital", "the same importance everywhere"}
-        assert not named & {*self.table(baselines=False)["baseline"]}
-        bank = ConceptBank(torch.tensor([[0.6, 0.8], [0.8, -0.6]]))
-        table = self.table(controls=[PostHocCBM(nn.Identity(), bank, nn.Linear(2, 2), values="raw")])
-        assert not named & {*table.loc[table["model"] == "control", "baseline"]}
-        assert {"CEM gain", "CGIM correlation"} <= {*table.loc[table["model"] == "control", "metric"]}
-
     def test_rows_of_classes_and_accuracy(self) -> None:
         images = self.table(per_image=True)
         assert self.rows(images, metric="accuracy") == [1, 1, 0, 1]
@@ -235,7 +227,13 @@ def test_intervals_of_clm_are_those_of_summarise() -> None:
     with torch.no_grad():  # else one class is predicted for all, and one cluster has no interval
         model.head[0].bias -= model(torch.as_tensor(images)).mean(0)
     predicted = model(torch.as_tensor(images)).argmax(1).numpy()
-    table = run(model, samples, explanations=["contribution"], top_l=[1])
+    table, scores_of_images = (
+        run(model, samples, explanations=["contribution"], top_l=[1], per_image=each) for each in (False, True)
+    )
+    # A recital is that of the true class.
+    recital = scores_of_images.query("baseline == 'class recital'")["value"]
+    row = table.query("baseline == 'class recital' and set == 'all'").iloc[0]
+    assert (row["low"], row["high"]) == interval(recital, clusters=labels) != interval(recital, clusters=predicted)
     table = table[(table["metric"] == "CLM") & (table["baseline"] == "")].set_index("alpha")
     for alpha in (1.0, 3.0):
         metric = CLM(alpha, points=points, part_of_concept=PARTS, disable_warnings=True)
@@ -283,14 +281,6 @@ def test_the_backbone_runs_once_a_batch_and_the_model_is_left_as_it_was() -> Non
     assert torch.equal(torch.random.get_rng_state(), random_state)
 
 
-def test_several_models_score_as_each_alone_and_thresholds_go_by_name() -> None:
-    models = {"a": SharingConceptModel(0), "b": TinyConceptModel(3)}
-    together = run(models, value_threshold={"a": 0.1})
-    alone = [run({name: model}, value_threshold=0.1 if name == "a" else None) for name, model in models.items()]
-    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
-    assert set(together.loc[together["metric"] == "concept accuracy", "model"]) == {"a"}
-
-
 def test_controls_are_summed_up_by_their_distribution() -> None:
     random_models = [SharingConceptModel(seed) for seed in range(1, 13)]
     table = run(SharingConceptModel(), controls={"random": random_models}, control_stride=1, baselines=False)
@@ -302,6 +292,34 @@ def test_controls_are_summed_up_by_their_distribution() -> None:
     np.testing.assert_allclose(control["high"], np.nanmax(values, 0), rtol=1e-12)
     np.testing.assert_array_equal(control["n"], (~np.isnan(values)).sum(0))
     np.testing.assert_array_equal(control["n"] + control["undefined"], 12)
+
+
+def test_random_banks_are_controls_as_the_faq_says() -> None:
+    """Those of `fit(random_banks=)` by hand; and those of the embeddings of a model trained with its concepts."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        backbone = nn.Sequential(nn.Conv2d(3, 6, 3, stride=2), nn.ReLU()).eval()
+        joint = BottleneckCBM(backbone, nn.Linear(6, N_CONCEPTS), nn.Linear(N_CONCEPTS, N_CLASSES))
+    batches = [next(iter(DataLoader(make_samples(torch.float32), N)))]
+    bank = ConceptBank.random(N_CONCEPTS, 6)
+    model = PostHocCBM.fit(backbone, batches, bank=bank, random_banks=3)
+    settings: dict[str, Any] = {"class_concepts": CLASS_CONCEPTS, "part_of_concept": PARTS, "top_l": TOPS}
+    settings["concept_names"] = list("vwxyz")
+    embeddings = embed(backbone, batches)
+
+    def banks() -> Any:
+        return random_banks(embeddings.features, embeddings.labels, N_CONCEPTS, N_CLASSES, n_banks=3)
+
+    table = score_concepts(model, batches, controls={"random banks": banks()}, **settings)
+    pd.testing.assert_frame_equal(table, score_concepts(model, batches, **settings), check_exact=True)
+    control = score_concepts(joint, batches, controls=banks(), **settings).query("model == 'control'")
+    columns = ["metric", "explanation", "l", "alpha", "item_kind", "item", "set"]
+    expected = table[table["model"] == "random banks"].set_index(columns)["value"]
+    pd.testing.assert_series_equal(control.set_index(columns)["value"], expected)
+    with pytest.raises(
+        TypeError, match="random banks beside one PostHocCBM or BottleneckCBM, but got random banks beside Tiny"
+    ):
+        score_concepts(TinyConceptModel(), batches, controls=banks(), **settings)
 
 
 def test_location_of_a_control_is_scored_on_some_images_only() -> None:
@@ -389,12 +407,6 @@ def test_the_gaussian_region_agrees_with_point_hits_of_a_gaussian_map(size: tupl
     assert np.isnan(GaussianRegion((1.0,)).hits(torch.tensor([[[torch.nan, 1.0]]]), size)).all()
 
 
-def test_the_gaussian_counts_the_best_of_several_places() -> None:
-    places = torch.tensor([[[0.0, 0.0], [6.0, 6.0]], [[0.0, 0.0], [torch.nan] * 2]])
-    assert GaussianRegion((1.0,)).hits(places, (13, 13)).tolist() == [[1.0], [0.0]]
-    assert ("CLM", "contribution", 1, 1.0, "centred Gaussian") in images_of(SharingConceptModel())
-
-
 def _with_nan_image() -> list[ConceptSample]:
     image = SAMPLES[6].image.clone()
     image[0, 0, 0] = torch.nan
@@ -420,19 +432,10 @@ BAD = [
     ({"model": _NanMaps()}, r"concept map of image 1 \(from 0\)"),
     ({"model": _broken_weights()}, r"concept value or logit of image 0"),
     ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
-    ({"top_l": (6,), "class_concepts": None, "part_of_concept": None}, r"`top_l` to lie in \[1, 5\] but got 6"),
-    ({"top_l": ()}, "`top_l`"),
     ({"part_of_concept": PARTS[:4]}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
-    ({"concept_names": ["one"]}, "`concept_names` to hold 5 names but got 1"),
     ({"labels": np.zeros(4, int)}, r"`labels` to hold as many rows as `loader` gives images, at least 8, but got 4"),
-    ({"labels": np.zeros(12, int)}, "`labels` to hold as many rows as `loader` gives images, 11, but got 12"),
-    ({"points": np.zeros((N, 1, 2))}, "below P = 1"),
     ({"samples": [SAMPLES[0]._replace(label=N_CLASSES)]}, r"labels in 0\.\.3"),
-    ({"samples": [SAMPLES[0]._replace(concepts=torch.zeros(4))]}, r"`concepts` to have shape \(B, L\)"),
-    ({"samples": [SAMPLES[0]._replace(concepts=torch.full((5,), 0.5))]}, "only 0 and 1"),
-    ({"samples": [SAMPLES[0]._replace(points=torch.zeros(1, 1, 2))]}, "below P = 1"),
     ({"samples": [(SAMPLES[0].image,)]}, r"the classes of the images are missing"),
-    ({"samples": [(SAMPLES[0].image[0], 0)]}, r"`images` to have shape \(B, C, H, W\)"),
 ]
 
 
@@ -440,15 +443,6 @@ BAD = [
 def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(**({"model": SharingConceptModel()} | arguments))
-
-
-def test_batches_may_be_dicts() -> None:
-    batches = [{"images": sample.image[None].float(), "labels": torch.tensor([sample.label])} for sample in SAMPLES]
-    table = score_concepts(SharingConceptModel(), batches)
-    expected = score_concepts(SharingConceptModel(), [tuple(batch.values()) for batch in batches])
-    pd.testing.assert_frame_equal(table, expected)
-    with pytest.raises(ValueError, match=r"`loader` to give dicts with the keys .* but got \['pixels'\]"):
-        score_concepts(SharingConceptModel(), [{"pixels": torch.zeros(1, 3, 4, 4)}])
 
 
 def test_bound_truth_and_a_loader_that_shuffles_are_refused() -> None:
@@ -466,11 +460,6 @@ def test_images_of_uint8_are_divided_by_255() -> None:
         embed(model.features, DataLoader(images, 4, generator=torch.Generator())) for images in (pixels, shares)
     )
     assert torch.equal(scaled.features, expected.features)
-
-
-def test_an_empty_loader_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one batch"):
-        score_concepts(SharingConceptModel(), [], top_l=(1,))
 
 
 def test_part_specificity_agrees_with_the_formulas() -> None:
@@ -545,11 +534,3 @@ def test_part_specificity_of_the_metric_class_is_that_of_the_table(on_images: bo
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert np.nanmin(expected) < 0 < np.nanmax(expected)
     assert metric.records[-1].chance == 0
-
-
-@pytest.mark.parametrize("changed", [{"threshold": 0.5}, {"masks": np.zeros((2, 1, 4, 4))}])
-def test_part_specificity_compares_parts(changed: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="`specificity` without `threshold` and `masks`"):
-        CLM(specificity=True, **changed)
-    with pytest.raises(ValueError, match="`specificity` needs `points`"):
-        CLM(specificity=True)(nn.Identity(), np.zeros((1, 3, 4, 4)), np.zeros(1, int), np.zeros((1, 1, 4, 4)))

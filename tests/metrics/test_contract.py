@@ -325,15 +325,6 @@ class TestInvariance:
         metric = on_images(truth)[name]
         np.testing.assert_array_equal(metric(model, images, classes), metric(TinyConceptModel(), images, classes))
 
-    def test_the_backbone_runs_once_a_batch(
-        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
-        classes = predicted(model, images)
-        for metric in on_images(truth).values():
-            model.runs = 0
-            metric(model, images, classes, batch_size=4)
-            assert model.runs == 3
-
     @pytest.mark.parametrize("name", NAMES)
     def test_double_precision(
         self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
@@ -344,21 +335,6 @@ class TestInvariance:
         truth["contrast_model"].double()
         double = called(metric, SharingConceptModel(dtype=torch.float64), images, classes)
         np.testing.assert_allclose(double, single, atol=1e-5)
-
-    @pytest.mark.parametrize("name", [name for name in NAMES if name != "CGIM"])
-    def test_custom_batch_in_a_loop_equals_bound_truth(
-        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
-        classes = predicted(model, images)
-        at_once = called(every_metric(truth, images)[name], model, images, classes)
-        loop = every_metric(truth, images)[name]
-        bound = {key: getattr(loop, key) for key in loop.sample_truth if getattr(loop, key) is not None}
-        for key in bound:
-            setattr(loop, key, None)
-        for rows in (slice(0, 5), slice(5, N)):
-            custom_batch = {key: value[rows] for key, value in bound.items()}
-            called(loop, model, images[rows], classes[rows], custom_batch=custom_batch)
-        np.testing.assert_allclose(loop.all_evaluation_scores, at_once, rtol=1e-4, atol=1e-6)
 
     def test_normalisation_is_by_sample(
         self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], rng: Any

@@ -19,7 +19,6 @@ from quantus_concepts import IDR, IIR, MCS, Subject, score_contrasts, score_rela
 from quantus_concepts.functional import idr, iir, mcs, perturbation, relative_contrast
 from quantus_concepts.metrics import attribute_regions
 from quantus_concepts.metrics.contrast.pairs import Regions, left_out, score_pair
-from quantus_concepts.metrics.contrast.regions import batches
 from quantus_concepts.metrics.contrast.scores import contrast_table, first_reasons, random_regions
 from reference import attribution as reference
 
@@ -183,13 +182,6 @@ def test_an_image_is_left_out_for_the_first_condition_that_it_does_not_meet():
     assert left_out(unmarked, ("second", second)).tolist() == ["no mask", "second", "", ""]
 
 
-def test_misclassified_images_have_a_reason(world):
-    scores = score_contrasts({"pixels": pixels}, world.masks, mcs=world.pairs["mcs"], batch_size=7, per_image=True)
-    why = scores.loc[scores["metric"] == "MCS", "reason"].to_numpy()
-    assert set(why[::3]) == {"the model misclassifies the image"}
-    assert why[5] == "the contrast model misclassifies the image"
-
-
 def test_images_without_a_region_have_no_score(world):
     masks = world.masks.clone()
     masks[1], masks[2] = False, True
@@ -349,7 +341,7 @@ def test_each_subject_is_reduced_to_the_attribution_of_its_regions(batch_size):
     both = Images(0), Images(1, as_float=True)
     first, second = subjects(*both)
     attributions = attribute_regions(
-        {"pixels": pixels},
+        {"pixels": pixels, "again": pixels},
         [first, second, first],
         masks,
         elsewhere={first: elsewhere},
@@ -371,19 +363,6 @@ def test_each_subject_is_reduced_to_the_attribution_of_its_regions(batch_size):
     assert sum(both[0].batch_sizes) == 7
 
 
-def test_images_are_composed_once_for_all_methods():
-    images = Images()
-    attribute_regions({"one": pixels, "two": pixels, "three": pixels}, subjects(images), masks, batch_size=3)
-    assert images.batch_sizes == [3, 3, 1]
-
-
-@pytest.mark.parametrize("name", ["vanilla gradient", "Grad-CAM", "SmoothGrad", "random"])
-def test_methods_do_not_depend_on_the_batch_size(name):
-    method, only = {name: build_method(name, n_samples=2)}, subjects(Images())
-    in_batches, all_ = (attribute_regions(method, only, masks, batch_size=size)[name] for size in (1, 7))
-    np.testing.assert_allclose(in_batches.inside[only[0]], all_.inside[only[0]], atol=1e-5)
-
-
 def fails(model, inputs, targets):
     raise RuntimeError("out\nof   luck")
 
@@ -394,33 +373,12 @@ def fails_on_the_second_subject(model, inputs, targets):
     return inputs
 
 
-def gives_nan(model, inputs, targets):
-    maps = inputs.copy()
-    maps[-1, 0, 0, 0] = np.nan
-    return maps
-
-
 BAD = {
+    # What else is no attribution is in `test_attributions`.
     "raises": (fails, "RuntimeError: out of luck"),
     "raises later": (fails_on_the_second_subject, "it raised KeyError: 'layer'"),
     "another size": (lambda model, inputs, targets: inputs[:, :, 1:], r"shape \(1, 11, 12\), expected a map"),
-    "another number": (lambda model, inputs, targets: inputs[:1], r"\(1, 3, 12, 12\)"),
-    "flat": (lambda model, inputs, targets: inputs.reshape(len(inputs), -1), r"shape \(432,\), expected a map"),
-    "nothing": (lambda model, inputs, targets: None, "it gave an array of shape"),
-    "text": (lambda model, inputs, targets: np.full(inputs.shape, "x"), "not numeric"),
 }
-
-
-def test_a_map_with_nan_costs_its_own_image_only():
-    images = Images(0), Images(1)
-    first, second = subjects(*images)
-    attributions = attribute_regions(
-        {"bad": gives_nan, "good": lambda model, inputs, targets: inputs}, [first, second], masks, batch_size=3
-    )
-    assert attributions["bad"].failure == ""
-    broken = attributions["bad"].inside[first].isnan()
-    assert 0 < broken.sum() < len(broken)
-    assert torch.equal(attributions["bad"].inside[first][~broken], attributions["good"].inside[first][~broken])
 
 
 @pytest.mark.parametrize(("method", "message"), BAD.values(), ids=BAD)
@@ -484,44 +442,10 @@ def test_methods_cannot_disturb_each_other():
     assert not only[0].model.training
 
 
-def test_maps_may_be_tensors_or_lack_channels_or_be_read_only_or_of_any_scale():
-    images = Images()
-
-    def frozen(model, inputs, targets):
-        maps = pixels(model, inputs, targets)[:, ::-1]
-        maps.flags.writeable = False
-        return maps
-
-    methods = {
-        "tensor": lambda model, inputs, targets: torch.tensor(pixels(model, inputs, targets), requires_grad=True),
-        "frozen": frozen,
-        "summed": lambda model, inputs, targets: pixels(model, inputs, targets).clip(0).sum(1),
-        "double": lambda model, inputs, targets: 1e-3 * pixels(model, inputs, targets).astype(np.float64),
-    }
-    only = subjects(images)
-    attributions = attribute_regions(methods, only, masks, batch_size=4)
-    for result in attributions.values():
-        np.testing.assert_allclose(result.inside[only[0]], expected_inside(images, masks(list(range(7)))), atol=1e-6)
-
-
-def test_which_images_are_right():
-    images, model = Images(), network(0)
-    labels = model(images.pixels / 255).argmax(1)
-    labels[[1, 4]] += 1
-    right = Subject(model, images, labels).correct(batch_size=3)
-    assert right.tolist() == [True, False, True, True, False, True, True]
-    assert images.batch_sizes == [3, 3, 1]
-
-
 def test_a_subject_without_images_is_refused(world):
     for images in (world.full[:0], [], [world.full[:0]], lambda rows: world.full[rows]):
         with pytest.raises(ValueError, match="Expected argument `labels` to hold the class of at least one image"):
             Subject(world.f_o, images, world.objects[:0])
-
-
-def test_batches():
-    assert batches(5, 2) == [[0, 1], [2, 3], [4]]
-    assert batches(0, 2) == []
 
 
 def test_subjects_of_batches_score_as_those_of_arrays(world):

@@ -31,17 +31,6 @@ def test_controls(explainer: str, expected: float, change: float, world: World) 
     np.testing.assert_allclose(score(world, explain, average=True), [change] * 8)
 
 
-def test_threshold(world: World) -> None:
-    def explain(inputs: Any, **kwargs: Any) -> np.ndarray:
-        return np.where(known_truth.object_mask(inputs), 0.3, 0.25)
-
-    for threshold, expected in ((0.1, 0), (0.19, 0), (0.21, 1)):
-        assert (
-            score(world, lambda model, inputs, targets, **_: explain(inputs), normalise=False, threshold=threshold)
-            == [expected] * 8
-        )
-
-
 @pytest.mark.parametrize("normalise", [True, False])
 def test_agrees_with_the_reference(normalise: bool, world: World) -> None:
     rng = np.random.default_rng(0)
@@ -234,24 +223,6 @@ class TestPatches:
             without_one = metric(model, normalised, classes, explain_func=known_truth.gradient)
         np.testing.assert_array_equal(without_one, np.where(np.arange(8) == 2, np.nan, scores))
         assert metric.patch_size[2] == 0
-
-    def test_bytes_as_images(self, classes: np.ndarray, world: World) -> None:
-        model = Pixels().eval()
-        with torch.no_grad():
-            model.linear.weight /= 255
-        images = (world.scenes.clip(0, 1) * 255).astype(np.uint8)
-        init = np.random.default_rng(3).integers(0, 256, (3, 12, 12)).astype(np.uint8)
-        metric = IIR(patch=Patch(init, pixel_range=(0, 255), steps=30), masks=world.masks, disable_warnings=True)
-        labels = model(torch.as_tensor(images).float()).argmax(1).numpy()
-
-        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-            return known_truth.gradient(model, np.asarray(inputs, dtype=np.float32), targets)
-
-        metric(model, images, labels, explain_func=explain)
-        floats = IIR(patch=Patch(init, pixel_range=(0, 255), steps=30), masks=world.masks, disable_warnings=True)
-        floats(model, images.astype(np.float32), labels, explain_func=explain)
-        np.testing.assert_allclose(metric.patch_size, floats.patch_size, rtol=1e-4)
-        np.testing.assert_allclose(metric.logit_distance, floats.logit_distance, atol=1e-6)
 
     def test_tolerance_is_that_of_the_patch_unless_said(self) -> None:
         assert IIR(patch=self.patch(tolerance=0.2)).tolerance == 0.2

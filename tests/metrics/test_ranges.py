@@ -7,16 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
 
 from kills import killed
-from metric_inputs import MODEL, PARTS, SAMPLES, TRUTH
-from quantus_concepts import score_concepts, score_ranges
-from quantus_concepts.metrics import ConceptState, concept_state
+from quantus_concepts import score_ranges
 from range_scorers import SIZE, STARTS, N, Noted, States, check_same, saved
 
 
@@ -101,27 +97,6 @@ def test_a_store_of_ones_own(tmp_path: Path, expected: States) -> None:
     assert not again.calls
 
 
-def test_states_of_concept_models_merge_into_those_of_one_pass(tmp_path: Path) -> None:
-    truth: dict[str, Any] = {"class_concepts": TRUTH, "part_of_concept": PARTS, "top_l": (1, 3)}
-
-    def loader(data: Any) -> DataLoader[Any]:
-        # Without a generator of its own a loader draws from the global one.
-        return DataLoader(data, 2, generator=torch.Generator())
-
-    def make_scorer() -> Any:
-        def score(start: int, stop: int) -> dict[str, Tensor]:
-            return concept_state(MODEL, loader(Subset(SAMPLES, range(start, stop))), start=start, **truth).tensors()
-
-        return score
-
-    states = score_ranges(make_scorer, len(SAMPLES), size=2, store=tmp_path, key="concepts")
-    first, *others = map(ConceptState.from_tensors, states)
-    for other in others:
-        first.merge(other)
-    assert len(others) == 2
-    pd.testing.assert_frame_equal(first.table(), score_concepts(MODEL, loader(SAMPLES), **truth))
-
-
 def test_bad_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="`key` to name what the states depend on"):
         scored(tmp_path, key="")
@@ -131,7 +106,7 @@ def test_bad_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         scored(tmp_path, engine="dask")
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("captum_concepts._support.lazy.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"ray: python -m pip install 'quantus-concepts\[ray\]'"):
+    with pytest.raises(ImportError, match=r"ray: python -m pip install '\.\[ray\]'"):
         scored(tmp_path, engine="ray")
     assert not (tmp_path / "out").exists()
     assert len(scored(tmp_path)) == len(STARTS)

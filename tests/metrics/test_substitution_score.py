@@ -7,7 +7,7 @@ import pytest
 import quantus
 import torch
 
-from quantus_concepts import SubstitutionScore, evaluate, shared_passes
+from quantus_concepts import SubstitutionScore, shared_passes
 from telling_models import Shown, TellingModel, images_showing
 from tiny_models import SharingConceptModel
 
@@ -89,13 +89,6 @@ def test_stock_quantus_shows_the_same_for_every_explanation_and_runs_the_backbon
         np.testing.assert_array_equal(results[method]["S+"], values[rows, added] >= 0)
         gone = np.where(added == removed, np.nan, values[rows, removed] < 0)
         np.testing.assert_array_equal(results[method]["S-"], gone)
-
-
-def test_the_summary_shows_chance() -> None:
-    call = {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES}
-    _, summary = evaluate({"S+": SubstitutionScore([0, 0, 1, 1])}, {"none": IMAGES + 1}, **call)
-    assert summary["chance"].tolist() == [0.5]
-    assert summary["value"].tolist() == [0.75]
 
 
 def test_undefined_values_have_a_reason() -> None:

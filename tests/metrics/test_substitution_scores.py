@@ -73,13 +73,19 @@ def test_items_pairs_and_images() -> None:
     assert plus.loc["class", "value"].to_dict() == {"a": 0.5, "b": 1, "c": 0}
     assert plus.loc[("attribute", "beak::cone"), "n"] == 2
     assert "selectivity" not in set(table["metric"])
-    # The two images of class c with a cone are one pair.
-    low, high = interval([0, 1, 1, 0, 0], clusters=[0, 1, 2, 3, 3])
-    assert (plus.loc[("", ""), "low"], plus.loc[("", ""), "high"]) == (low, high)
-    bound = score_substitutions(READING, loader, **BOUND, pairs=[0, 1, 0, 1, 0, 1])
-    assert bound["low"].iloc[0] == interval([0, 1, 1, 0, 0], clusters=[0, 1, 0, 1, 0])[0]
+    # Many images of few pairs have a wider interval than as many that are independent.
+    repeated = DataLoader(TensorDataset(values.repeat(20, 1, 1, 1), LABELS.repeat(20)), 60)
+    many = BOUND | {name: BOUND[name].repeat(20) for name in ("added", "removed")}
+    scores, pair = [0, 1, 1, 0, 0] * 20, [0, 1, 2, 3, 3] * 20
+    for bound, clusters in (({}, pair), ({"pairs": np.arange(120)}, range(100))):
+        first = score_substitutions(READING, repeated, **many, **bound).query("metric == 'S+'").iloc[0]
+        assert (first["low"], first["high"]) == interval(scores, clusters=list(clusters))
     images = score_substitutions(READING, loader, **BOUND, class_names=["a", "b", "c"], per_image=True)
     assert len(images) == 6 * 3
+    # The two images of class c with a cone are one pair.
+    pairs = images[images["metric"] == "S+"]["pair"].tolist()
+    assert pairs[3] == pairs[4]
+    assert len({*pairs}) == 5
     row = images[(images["metric"] == "S+") & (images["image"] == 3)].iloc[0]
     assert row.drop("value").tolist() == ["model", 3, row["pair"], "c", "beak::cone", "beak::needle", "a", "S+"]
     assert images[images["metric"] == "S+"]["added"].tolist()[-1] == ""
@@ -132,12 +138,6 @@ def test_score_concepts_with_a_threshold_has_the_same_rows(pairs: PaintedSubstit
         score_concepts(models["a"], loader, added=pairs.added, top_l=(1,))
 
 
-def test_scores_do_not_depend_on_the_batch_size(pairs: PaintedSubstitutions) -> None:
-    tables = [score_substitutions(sharing(), DataLoader(pairs, size), threshold=0) for size in (1, 7, 64)]
-    for table in tables[1:]:
-        pd.testing.assert_frame_equal(table, tables[0], rtol=1e-3)
-
-
 def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> None:
     controls = [sharing(seed) for seed in range(3)]
     unsubstituted = DataLoader(pairs.birds, 6)
@@ -172,13 +172,3 @@ def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> 
 def test_bad_input_is_refused(changed: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         score_substitutions(READING, batches(), **{**BOUND, **changed})
-
-
-def test_images_before_of_another_size_and_broken_values_are_refused() -> None:
-    wrong = batches()
-    wrong[1]["before"] = wrong[1]["before"][..., 1:]
-    with pytest.raises(ValueError, match=r"`before` to have shape"):
-        score_substitutions(READING, wrong, **BOUND)
-    broken = TellingModel(torch.nn.Sequential(Shown(4), torch.nn.Threshold(0.5, torch.nan)), 4, 3)
-    with pytest.raises(ValueError, match=r"a concept value or logit of image 0 \(from 0\) holds NaN"):
-        score_substitutions(broken, batches(), **BOUND)

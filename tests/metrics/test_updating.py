@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import Saliency
-from torch import nn
 
 from captum_concepts import explain_func
 from metric_inputs import metric_arguments, predicted, region, updated_metrics
-from quantus_concepts import CEM, CGIM, IDR, IIR, MCS, Faithfulness, PASTAScore, SubstitutionScore, summarise
+from quantus_concepts import CEM, CGIM, IDR, IIR, MCS, Faithfulness, PASTAScore, SubstitutionScore
 from quantus_concepts.functional import ClassMeans
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_encoders import PoolingEncoder
@@ -105,18 +104,6 @@ def test_states_of_two_processes_join(case: str) -> None:
     np.testing.assert_array_equal(before, second.compute())
 
 
-def test_by_hand() -> None:
-    metric = CEM(top_l=1)
-    head = nn.Linear(2, 2)
-    for importance, labels in (([[2.0, 1.0]], [[1, 0]]), ([[1.0, 3.0], [4.0, 1.0]], [[1, 0], [1, 1]])):
-        values = np.zeros((len(labels), 2), np.float32)
-        metric.update(head, values, np.zeros(len(labels), int), np.array(importance), concept_labels=np.array(labels))
-    assert metric.compute() == [1, 0, 1]
-    assert metric.records[-1].chance == pytest.approx((0.5 + 0.5 + 1) / 3)
-    table = summarise({"Saliency": {"CEM": metric.compute()}}, {"CEM": metric})
-    assert table.loc[0, "value"] == pytest.approx(2 / 3)
-
-
 def test_predicted_classes_are_the_default() -> None:
     metric, labels = CEM(), DATA["concept_labels"]
     metric.update(MODEL, IMAGES, concept_labels=labels)
@@ -146,25 +133,6 @@ def test_wrong_batches_and_metrics_are_refused() -> None:
         metric.update(MODEL, IMAGES, CLASSES, concept_labels=DATA["concept_labels"][:3])
     with pytest.raises(ValueError, match="at least one batch"):
         metric.compute()
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-# The other two do not run the model of a method that fails.
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("Faithfulness", "PASTAScore")])
-def test_a_batch_that_fails_leaves_those_before_it(case: str) -> None:
-    make, truth = CASES[case]
-    metric = updated(make(), truth)
-    expected = metric.compute()
-
-    def fails(*_: Any) -> None:
-        raise ArithmeticError("no such number")
-
-    model = TinyConceptModel()
-    model.register_forward_hook(fails)
-    model.features.register_forward_hook(fails)
-    with pytest.raises(ArithmeticError):
-        metric.update(model, IMAGES, CLASSES, **{name: DATA[name] for name in truth}, **explanation(metric))
-    np.testing.assert_array_equal(metric.compute(), expected)
 
 
 def test_a_call_in_between_leaves_the_batches_alone() -> None:

@@ -108,6 +108,6 @@ def test_code_of_a_model_is_never_run(tmp_path, monkeypatch):
         (folder / file).write_text(json.dumps({"auto_map": names}))
     about = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(about | {"auto_map": names, "model_type": "own"}))
-    with pytest.raises(ValueError, match="custom code|trust_remote_code|does not recognize"):
+    with pytest.raises(ValueError, match=r"custom code|trust_remote_code|does not recognize"):
         blip_encoder(folder)
     assert not (tmp_path / "run").exists()

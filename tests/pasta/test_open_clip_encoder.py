@@ -160,7 +160,8 @@ def test_wrong_files_are_explained_in_one_sentence(tmp_path, weights, kind, suff
         assert "net.0.weight" in message
         assert "missing: positional_embedding" in message
     if kind == "other size":
-        assert "token_embedding.weight (7, 16) for (49408, 16)" in message
+        assert "token_embedding.weight" in message
+        assert "[7, 16]" in message
     assert "executed" not in capsys.readouterr().out
 
 

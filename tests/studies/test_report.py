@@ -10,20 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from captum_concepts._support.shown import readable_name
 from html_pages import HTMLPage
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import dots, report_style
-from quantus_concepts.studies._kit.report import (
-    Picture,
-    Report,
-    Section,
-    Table,
-    Verdict,
-    number,
-    percent,
-    readable,
-    write_report,
-)
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, write_report
 
 ODD = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "a_b % & #1", "\"quoted\" 'text'", "x~^{}\n\ny"]
 
@@ -57,7 +48,7 @@ def test_a_verdict_without_interval_or_range():
 
 def test_numbers_and_names_are_written_for_readers():
     assert [number(value) for value in (-0.001, -1.5, math.nan)] == ["0.00", "−1.50", "–"]
-    assert readable("has_bill_shape::needle") == "bill shape: needle"
+    assert readable_name("has_bill_shape::needle") == "bill shape: needle"
 
 
 def test_a_table_has_a_cell_for_each_number_with_its_interval_below():
@@ -110,29 +101,16 @@ def test_a_band_does_not_begin_at_the_edge_of_the_axes():
     assert ax.get_xlim()[0] < 10
 
 
-def marked(rows: list[dict[str, object]], **more: object) -> list[str]:
-    return re.findall(r"<b>(.*?)</b>", table(rows, best="columns", **more).html)
-
-
-def test_the_best_is_marked_only_where_intervals_allow_it():
-    clear = [row(0.9, 0.8, 1.0, model="a", metric="m"), row(0.6, 0.5, 0.7, model="b", metric="m")]
-    assert marked(clear) == ["90.0"]
-    assert r"\textbf{90.0}" in table(clear, best="columns").latex
-    # Intervals that overlap or touch, numbers that tie, a number that is alone.
-    assert marked([clear[0], row(0.7, 0.6, 0.81, model="b", metric="m")]) == []
-    assert marked([clear[0], row(0.7, 0.6, 0.8, model="b", metric="m")]) == []
-    assert marked([row(0.97, model="a", metric="m"), row(0.97, model="b", metric="m")]) == []
-    # One image has no interval.
-    assert marked([row(0.97, model="a", metric="m"), clear[1]]) == []
-    assert marked([clear[0], row(0.1, model="b", metric="m")]) == []
-    assert marked(clear[:1]) == []
-    # A row that is no model of ours is neither marked nor in the way.
-    assert marked([*clear, row(0.99, 0.95, 1.0, model="paper", metric="m")]) == ["90.0"]
-    assert marked([*clear, row(0.99, 0.95, 1.0, model="random", metric="m")]) == ["90.0"]
-    # Each column, or each row, has a best of its own.
-    other = [{**each, "metric": "n", "model": {"a": "b", "b": "a"}[str(each["model"])]} for each in clear]
-    assert marked([*clear, *other]) == ["90.0", "90.0"]
-    assert re.findall(r"<b>(.*?)</b>", table([*clear, *other[1:]], best="rows").html) == ["90.0"]
+def test_a_number_that_is_the_best_is_marked():
+    rows = [
+        row(0.9, model="a", metric="m", best=True),
+        row(0.6, model="b", metric="m"),
+        row(0.7, model="c", metric="m"),
+    ]
+    shown = table([*rows[:2], {**rows[2], "best": False}])
+    assert re.findall(r"<b>(.*?)</b>", shown.html) == ["90.0"]
+    assert shown.latex.count(r"\textbf{") == 1
+    assert r"\textbf{90.0}" in shown.latex
 
 
 def test_the_verdicts_of_a_table_are_in_its_csv():

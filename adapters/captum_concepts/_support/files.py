@@ -87,6 +87,26 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
+def require_safe_torch(path: Path) -> None:
+    """Raise where PyTorch is too old to read a file of `torch.save` without executing what is in it."""
+    import torch  # not needed by who only writes files
+
+    if torch.__version__ < "2.10":
+        raise ValueError(
+            f"{path} is a file of torch.save, which torch {torch.__version__} cannot read safely: before 2.10 a file "
+            "can execute code despite weights_only=True (CVE-2026-24747). Convert it with a newer torch, "
+            "`safetensors.torch.save_file(torch.load(path, weights_only=True), 'weights.safetensors')`, or upgrade."
+        )
+
+
+def load_torch_file(path: Path) -> Any:
+    """Read a file of `torch.save`; nothing in it is executed. Every such file is read here."""
+    import torch
+
+    require_safe_torch(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def printable(text: object) -> str:
     """Return a text as a terminal may show it: control characters are written out, not sent."""
     return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), str(text))

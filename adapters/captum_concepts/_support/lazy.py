@@ -48,6 +48,8 @@ class MissingExtraError(ImportError, ValueError):
 def check_extra(module: str, extra: str, what: str) -> None:
     """Raise where the module that an extra of ours brings is not installed."""
     if find_spec(module) is None:
+        # The package is on no index yet, so that its name cannot be installed.
         raise MissingExtraError(
-            f"{what} needs the package {module}: python -m pip install 'quantus-concepts[{extra}]'.", name=module
+            f"{what} needs the package {module}: python -m pip install '.[{extra}]' in a checkout of quantus-concepts.",
+            name=module,
         )

@@ -6,7 +6,6 @@ import copy
 import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -167,7 +166,7 @@ class Backbone:
         return features if self.maps is None else self.maps(features)
 
 
-def check_normalisation(value: Any) -> None:
+def check_normalisation(value: Sequence[Sequence[float]]) -> None:
     """Raise unless a value is a mean and a deviation above 0 for each channel."""
     try:
         mean, std = (np.asarray(numbers, dtype=np.float64) for numbers in value)
@@ -181,10 +180,21 @@ def check_normalisation(value: Any) -> None:
         )
 
 
-def square(size: Any) -> int | None:
+def square(size: int | Sequence[int | None] | None) -> int | None:
     """Return the side of square images of a size (a number or two); None if it is unknown or not square."""
     sides = {*size} if isinstance(size, Sequence) else {size}
-    return int(sides.pop()) if len(sides) == 1 and None not in sides else None
+    side = sides.pop() if len(sides) == 1 else None
+    return None if side is None else int(side)
+
+
+def own_normalisation(module: nn.Module) -> Normalisation | None:
+    """Return the mean and deviation that a network of timm or open_clip carries with it."""
+    config = getattr(module, "pretrained_cfg", None)
+    config = config if isinstance(config, dict) else {}
+    visual = getattr(module, "visual", module)
+    mean = config.get("mean") or getattr(visual, "image_mean", None)
+    std = config.get("std") or getattr(visual, "image_std", None)
+    return None if mean is None or std is None else (tuple(mean), tuple(std))
 
 
 def is_family(model: nn.Module, family: type) -> bool:

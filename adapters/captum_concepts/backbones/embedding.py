@@ -31,6 +31,10 @@ USUAL = FIELDS[:4]
 _OTHER_NAMES = {"pixel_values": "images", "image": "images", "label": "labels"}
 
 
+#: Images alone; images, labels and concept labels in this order; or fields by name.
+Batch = Tensor | np.ndarray | Sequence[object] | Mapping[str, object]
+
+
 class Embeddings(NamedTuple):
     """Pooled embeddings of a data set, with the labels that the loader gives.
 
@@ -55,7 +59,7 @@ class Embeddings(NamedTuple):
 
 def embed(
     features: nn.Module | Backbone,
-    loader: Iterable[Any],
+    loader: Iterable[Batch],
     *,
     pool: Pool = "mean",
     maps: Maps | None = None,
@@ -108,7 +112,7 @@ def embed(
 def embed_batches(
     features: nn.Module,
     pooling: Pooling,
-    loader: Iterable[Any] | Dataset[Any],
+    loader: Iterable[Batch] | Dataset[Batch],
     required: int,
     display_progressbar: bool,
     width: int | None = None,
@@ -149,7 +153,7 @@ def embed_batches(
     )
 
 
-def as_loader(loader: Iterable[Any] | Dataset[Any], batch_size: int = 64) -> Iterable[Any]:
+def as_loader(loader: Iterable[Batch] | Dataset[Batch], batch_size: int = 64) -> Iterable[Batch]:
     """Return what gives batches: a data set of single images in a loader, anything else as it is."""
     if not isinstance(loader, Dataset) or isinstance(loader, IterableDataset):
         return loader
@@ -208,7 +212,7 @@ def _warn_of_logits(features: nn.Module, output: Any) -> None:
         )
 
 
-def read_batch(batch: Any, name: str = "loader") -> dict[str, Any]:
+def read_batch(batch: Batch, name: str = "loader") -> dict[str, Any]:
     """Return the fields of a batch: images alone, a tuple or list in order, or a mapping by name."""
     if isinstance(batch, Tensor | np.ndarray):
         return {"images": batch}
@@ -232,7 +236,7 @@ def read_batch(batch: Any, name: str = "loader") -> dict[str, Any]:
     return fields | {field: getattr(batch, field) for field in FIELDS[4:] if getattr(batch, field, None) is not None}
 
 
-def _check_batch(batch: Any, required: int) -> dict[str, Tensor]:
+def _check_batch(batch: Batch, required: int) -> dict[str, Tensor]:
     """Return images, labels and concept labels by name, as many as there are."""
     fields = ("images", "labels", "concept_labels")
     batch_fields = read_batch(batch)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, is_family, refusal, square, unwrap, width
+from captum_concepts.backbones.backbone import Backbone, is_family, own_normalisation, refusal, square, unwrap, width
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.pools import (
     AttentionPool,
@@ -66,8 +66,7 @@ def from_open_clip(model: nn.Module) -> Backbone:
     tower: Any = getattr(model, "visual", model)
     for family, cut in ((VisionTransformer, _vit), (ModifiedResNet, _resnet), (TimmModel, _timm)):
         if is_family(tower, family):
-            mean, std = getattr(tower, "image_mean", None), getattr(tower, "image_std", None)
-            normalisation = None if mean is None or std is None else (tuple(mean), tuple(std))
+            normalisation = own_normalisation(tower)
             # That of a tower of timm's own configuration is not open_clip's.
             size = square(getattr(tower, "image_size", None))
             return replace(cut(tower), normalisation=normalisation, source=None, image_size=size)
@@ -77,21 +76,18 @@ def from_open_clip(model: nn.Module) -> Backbone:
 class ClipTokens(nn.Module):
     """The tokens (N, 1 + t, c) of an open_clip vision transformer before its last norm, class token first."""
 
-    def __init__(self, tower: Any) -> None:
+    def __init__(self, tower: nn.Module) -> None:
         super().__init__()
-        self.conv1 = tower.conv1
-        self.class_embedding = tower.class_embedding
-        self.positional_embedding = tower.positional_embedding
-        self.patch_dropout = tower.patch_dropout
-        self.ln_pre = tower.ln_pre
-        self.transformer = tower.transformer
+        for name in ("conv1", "class_embedding", "positional_embedding", "patch_dropout", "ln_pre", "transformer"):
+            setattr(self, name, getattr(tower, name))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the tokens of images (N, 3, H, W)."""
-        patches = self.conv1(images).flatten(2).transpose(1, 2)
-        tokens = with_class_token(self.class_embedding, patches)
-        tokens = tokens + self.positional_embedding.to(tokens.dtype)
-        return self.transformer(self.ln_pre(self.patch_dropout(tokens)))
+        tower: Any = self
+        patches = tower.conv1(images).flatten(2).transpose(1, 2)
+        tokens = with_class_token(tower.class_embedding, patches)
+        tokens = tokens + tower.positional_embedding.to(tokens.dtype)
+        return tower.transformer(tower.ln_pre(tower.patch_dropout(tokens)))
 
 
 def _vit(tower: Any) -> Backbone:
@@ -128,7 +124,7 @@ def _timm(tower: Any) -> Backbone:
         return trunk
     channels = width(projection)
     if not isinstance(trunk.pool, str):
-        pool: Projected | MeanThen = Projected(trunk.pool, projection)
+        pool: Projected | MeanThen = Projected(cast("nn.Module", trunk.pool), projection)
     elif all(isinstance(layer, nn.Linear) for layer in projection):
         # A linear projection of the mean is the mean of the projections.
         return Backbone(nn.Sequential(trunk.features, Channels(projection)), "mean", None, channels)

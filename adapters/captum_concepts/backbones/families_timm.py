@@ -8,7 +8,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, shared_copy, square
+from captum_concepts.backbones.backbone import (
+    Backbone,
+    as_model,
+    is_family,
+    own_normalisation,
+    refusal,
+    shared_copy,
+    square,
+)
 from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, check_square, token_backbone
 
 _KNOWN = (
@@ -76,9 +84,8 @@ def _read_config(model: Any) -> dict[str, Any]:
     """Return normalisation, source and image size of a model, as its configuration tells them."""
     config = getattr(model, "pretrained_cfg", None) or {}
     name = ".".join(filter(None, (config.get("architecture"), config.get("tag"))))
-    mean, std = config.get("mean"), config.get("std")
     return {
-        "normalisation": None if mean is None or std is None else (tuple(mean), tuple(std)),
+        "normalisation": own_normalisation(model),
         "source": f"timm:{name}" if name else None,
         "image_size": square(tuple(config.get("input_size", ()))[1:]),
     }

@@ -162,15 +162,14 @@ _CUTS = {
 class VitTokens(nn.Module):
     """The tokens (N, 1 + t, c) of a torchvision vision transformer after its last norm, class token first."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.conv_proj = model.conv_proj
-        self.class_token = model.class_token
-        self.encoder = model.encoder
-        self.image_size = model.image_size
+        for name in ("conv_proj", "class_token", "encoder", "image_size"):
+            setattr(self, name, getattr(model, name))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the tokens of images (N, 3, H, W)."""
-        check_size(images, (self.image_size, self.image_size))
-        patches = self.conv_proj(images).flatten(2).transpose(1, 2)
-        return self.encoder(with_class_token(self.class_token, patches))
+        model: Any = self
+        check_size(images, (model.image_size, model.image_size))
+        patches = model.conv_proj(images).flatten(2).transpose(1, 2)
+        return model.encoder(with_class_token(model.class_token, patches))

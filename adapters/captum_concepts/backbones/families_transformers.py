@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from captum_concepts.backbones.pools import MeanThen, TokenPool, check_size, che
 _KNOWN = ("ResNet", "ConvNext", "Swin", "ViT", "DeiT", "Dinov2", "CLIP vision", "Siglip vision")
 
 
-def from_transformers(model: nn.Module, processor: Any = None) -> Backbone:
+def from_transformers(model: nn.Module, processor: object = None) -> Backbone:
     """Cut a vision model of Hugging Face's transformers before its pooling.
 
     The embedding is what the model's own classifier reads; of a model without one what a classifier of its family
@@ -85,7 +85,12 @@ class HiddenStates(nn.Module):
     """Images (N, C, H, W) to the last hidden state of a model, its pooling left out."""
 
     def __init__(
-        self, model: nn.Module, *, without: tuple[str, ...] = (), size: Any = None, square: bool = False
+        self,
+        model: nn.Module,
+        *,
+        without: tuple[str, ...] = (),
+        size: int | Sequence[int] | None = None,
+        square: bool = False,
     ) -> None:
         super().__init__()
         self.model: Any = shared_copy(model, without=())
@@ -112,12 +117,13 @@ class HiddenStates(nn.Module):
 class SwinMaps(nn.Module):
     """Images (N, C, H, W) to the last hidden state of a Swin as maps (N, d, h, w)."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.tokens = HiddenStates(model, without=("pooler",))
-        patch = model.config.patch_size
+        config: Any = model.config
+        patch = config.patch_size
         self.patch = (patch, patch) if isinstance(patch, int) else tuple(patch)
-        self.merges = len(model.config.depths) - 1
+        self.merges = len(config.depths) - 1
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the maps; sides that patches or merges do not divide are padded, as in the model."""
@@ -147,9 +153,9 @@ class ClassAndMean(nn.Module):
 class ProbePool(nn.Module):
     """Attention of a learnt probe over the tokens: SigLIP."""
 
-    def __init__(self, attention: Any, grid: tuple[int, int]) -> None:
+    def __init__(self, attention: nn.Module, grid: tuple[int, int]) -> None:
         super().__init__()
-        self.attention = attention
+        self.attention: Any = attention
         self.grid = grid
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -279,7 +285,7 @@ CUTS: dict[str, Callable[[Any], Backbone]] = {
 }
 
 
-def _normalisation(processor: Any) -> Normalisation | None:
+def _normalisation(processor: object) -> Normalisation | None:
     if processor is None:
         return None
     images = getattr(processor, "image_processor", processor)
@@ -296,7 +302,7 @@ def _normalisation(processor: Any) -> Normalisation | None:
     return tuple(float(number) / full for number in mean), tuple(float(number) / full for number in std)
 
 
-def _image_size(model: Any, processor: Any) -> int | None:
+def _image_size(model: Any, processor: object) -> int | None:
     """Return the size to which a processor crops or resizes; without one that of the configuration."""
     images = getattr(processor, "image_processor", processor)
     crop = getattr(images, "crop_size", None) if getattr(images, "do_center_crop", False) else None

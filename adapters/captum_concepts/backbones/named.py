@@ -14,7 +14,7 @@ from torch import nn
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.running import error_text
-from captum_concepts.backbones.backbone import Backbone, square
+from captum_concepts.backbones.backbone import Backbone, own_normalisation, square
 from captum_concepts.backbones.families_open_clip import from_open_clip
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
@@ -41,7 +41,7 @@ class Network:
     image_size: int | None = None
     mode: str = "resize"
     class_names: list[str] | None = None
-    processor: Any = None
+    processor: object = None
 
 
 def check_source(name: str, source: str) -> tuple[str, str, str | None]:
@@ -98,7 +98,7 @@ def build_network(library: str, model: str, weights: str | None) -> Network:
         return _BUILD[library](model, weights)
 
 
-def load_tokenizer(source: str) -> Any:
+def load_tokenizer(source: str) -> Callable[..., Any]:
     """Load the tokenizer of a model that reads texts."""
     library, model, weights = check_source("backbone", source)
     if library == "open_clip":
@@ -138,21 +138,8 @@ def _timm(model: str, weights: str | None) -> Network:
     module = create_model(model, pretrained=weights != NO_WEIGHTS)
     config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
     size = int((config.get("input_size") or (3, 224, 224))[1])
-    mean, std = own_normalisation(module)
+    mean, std = own_normalisation(module) or (None, None)
     return Network(module, f"{model} of timm", "timm", mean, std, size)
-
-
-def own_normalisation(module: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
-    """Return the mean and deviation that a network of timm or open_clip carries with it."""
-    config = getattr(module, "pretrained_cfg", None) or {}
-    visual = getattr(module, "visual", module)
-    for mean, std in (
-        (config.get("mean"), config.get("std")) if isinstance(config, dict) else (None, None),
-        (getattr(visual, "image_mean", None), getattr(visual, "image_std", None)),
-    ):
-        if mean is not None and std is not None:
-            return tuple(mean), tuple(std)
-    return None, None
 
 
 def _pytorchcv(model: str, weights: str | None) -> Network:

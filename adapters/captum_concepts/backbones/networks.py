@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -11,10 +11,11 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_path, check_whole
+from captum_concepts._support.checks import check_file, check_normalisation, check_path, check_whole
+from captum_concepts._support.files import list_some, reason_of
 from captum_concepts._support.lazy import MissingExtraError
 from captum_concepts._support.running import error_text, nearest_functions, run_file
-from captum_concepts.backbones.backbone import Backbone
+from captum_concepts.backbones.backbone import Backbone, own_normalisation
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
@@ -24,7 +25,6 @@ from captum_concepts.backbones.named import (
     RESNET18_CUB,
     Network,
     build_network,
-    own_normalisation,
 )
 from captum_concepts.backbones.weights import load_weights
 
@@ -57,20 +57,13 @@ def load_network(
         raise ValueError(
             f"How {network.source} wants its images is not known, and with a wrong normalisation its scores are those "
             "of another network. Define MEAN and STD in its file, give --mean and --std (ImageNet's are "
-            f"{_listed(IMAGENET[0])} and {_listed(IMAGENET[1])}), or say --unnormalised if it takes images in [0, 1]."
+            "0.485,0.456,0.406 and 0.229,0.224,0.225), or say --unnormalised if it takes images in [0, 1]."
         )
-    for numbers in (network.mean, network.std):
-        if numbers is not None and len(numbers) != N_CHANNELS:
-            raise ValueError(
-                f"Expected mean and deviation of the images to hold one number for each of {N_CHANNELS} channels but "
-                f"got {len(numbers)}."
-            )
+    check_normalisation(network.mean, network.std)
+    if network.mean is not None and len(network.mean) != N_CHANNELS:
+        raise ValueError(f"Expected argument `mean` to hold {N_CHANNELS} numbers but got {len(network.mean)}.")
     network.module.eval()
     return network
-
-
-def _listed(numbers: Sequence[float]) -> str:
-    return ",".join(f"{number:g}" for number in numbers)
 
 
 def cut_network(network: Network, layer: str | None, images: Tensor) -> tuple[Backbone, str]:
@@ -81,42 +74,37 @@ def cut_network(network: Network, layer: str | None, images: Tensor) -> tuple[Ba
     try:
         with torch.no_grad():
             module(images)
-        if layer is None and (backbone := _known_family(network)) is not None:
+        if layer is None and (backbone := _known_family(module)) is not None:
             pooled = "averaged over space" if backbone.linear_pool else "pooled as the model pools them"
             return backbone, f"the maps before the model's pooling, {pooled}"
         chosen = layer if layer is not None else last_spatial_layer(module, images)
         channels = layer_channels(module, chosen, images)
     except (RuntimeError, TypeError, IndexError, AttributeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"The network does not take images of shape {tuple(images.shape[1:])}: {reason}. Change the size with "
-            "--image-size, or name a network for such images."
+            f"The network does not take images of shape {tuple(images.shape[1:])}: {reason_of(error)}. Change the size "
+            "with --image-size, or name a network for such images."
         ) from error
     return Backbone(LayerFeatures(module, chosen), "mean", None, channels), f"layer {chosen}, averaged over space"
 
 
-def _known_family(network: Network) -> Backbone | None:
-    factories = {"torchvision": [from_torchvision], "timm": [from_timm]}
-    for factory in factories.get(network.family, [from_torchvision, from_timm]):
-        try:
-            return factory(network.module)
-        except ValueError:  # of another family: its last layer with maps is taken
-            continue
+def _known_family(module: nn.Module) -> Backbone | None:
+    for factory in (from_torchvision, from_timm):
+        with suppress(ValueError):  # of another family: its last layer with maps is taken
+            return factory(module)
     return None
 
 
 def _from_file(spec: str) -> Network:
     path_text, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
-    path = check_path("path", path_text)
-    if not name:
-        raise ValueError(f"Expected argument `--backbone` to be path.py:factory but got {spec!r}, without a factory.")
-    if not path.is_file():
-        raise ValueError(f"Expected argument `--backbone` to name a Python file but there is none at {path}.")
+    path = check_file("--backbone", path_text, "a Python file")
     module = run_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
-        near = nearest_functions(module, name, n_first=8)
-        raise ValueError(f"{path} has no function {name!r}. It has: {', '.join(near) or 'none'}.")
+        near = list_some(nearest_functions(module, name))
+        raise ValueError(
+            f"Expected argument `--backbone` to be path.py:factory, with a function of {path}, but got {spec!r}. "
+            f"It has: {near or 'none'}."
+        )
     try:
         network = factory()
     except (Exception, SystemExit) as error:  # code of the user's: whatever it raises, this is where it came from
@@ -131,7 +119,7 @@ def _from_file(spec: str) -> Network:
     if (mean is None) != (std is None):
         raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
     if mean is None or std is None:
-        mean, std = own_normalisation(network)
+        mean, std = own_normalisation(network) or (None, None)
     size = getattr(module, "IMAGE_SIZE", None)
     if size is not None:
         size = check_whole(f"IMAGE_SIZE in {path}", size, 1)

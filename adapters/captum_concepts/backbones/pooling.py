@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import to_tensor
 from captum_concepts._support.running import at_least_float32, tensor_output, without_autocast
+from captum_concepts.backbones.backbone import Backbone, Normalisation
 
 Pool = str | Callable[[Tensor], Tensor]
 Maps = Callable[[Tensor], Tensor]
+#: Indices of concepts: (k,) for all images, (N, k) for each its own, None for all concepts.
+Concepts = Tensor | Sequence[int] | Sequence[Sequence[int]] | None
 
 
 class Pooling(nn.Module):
@@ -23,13 +27,11 @@ class Pooling(nn.Module):
     pool: Any
     maps: Any
 
-    def __init__(
-        self, pool: Pool = "mean", maps: Maps | None = None, owner: nn.Module | None = None, linear: bool | None = None
-    ) -> None:
+    def __init__(self, pool: Pool = "mean", maps: Maps | None = None, owner: nn.Module | None = None) -> None:
         super().__init__()
-        self.linear = pool == "mean" if linear is None else linear
+        self.linear = pool == "mean"
         #: Mean and standard deviation that the model expects of its images, if known.
-        self.normalisation: Any = None
+        self.normalisation: Normalisation | None = None
         self._hold("pool", pool, [owner])
         self._hold("maps", maps, [owner, pool])
 
@@ -72,24 +74,24 @@ class Pooling(nn.Module):
         return maps
 
 
-def resolve_stages(features: Any, pool: Pool, maps: Maps | None, name: str = "features") -> tuple[nn.Module, Pooling]:
+def resolve_stages(
+    features: nn.Module | Backbone, pool: Pool, maps: Maps | None, name: str = "features"
+) -> tuple[nn.Module, Pooling]:
     """Take backbone, pool and maps from the arguments, or all three from a Backbone."""
     if isinstance(features, nn.Module):
         return features, Pooling(pool, maps, owner=features)
-    if not all(hasattr(features, name) for name in ("features", "pool", "maps")):
+    if not isinstance(features, Backbone):
         raise TypeError(
             f"Expected argument `{name}` to be an nn.Module or a Backbone but got {type(features).__name__}."
         )
     if not (isinstance(pool, str) and pool == "mean" and maps is None):
         raise ValueError("Expected arguments `pool` and `maps` to be left out, since the Backbone has its own.")
-    module: nn.Module = features.features
-    linear = getattr(features, "linear_pool", None)
-    pooling = Pooling(features.pool, features.maps, owner=module, linear=linear)
-    pooling.normalisation = getattr(features, "normalisation", None)
-    return module, pooling
+    pooling = Pooling(features.pool, features.maps, owner=features.features)
+    pooling.normalisation = features.normalisation
+    return features.features, pooling
 
 
-def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
+def project_maps(maps: Tensor, weights: Tensor, concepts: Concepts = None) -> Tensor:
     """Weight maps by concept vectors, ``F_ij = (1/d) sum_k c_jk E_i(:, :, k)`` (Aysel et al. 2025, Eq. 2)."""
     n, d, h, w = maps.shape
     maps = at_least_float32(maps)
@@ -101,7 +103,7 @@ def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
         return torch.bmm(rows, maps.flatten(2)).reshape(n, rows.shape[1], h, w)
 
 
-def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
+def check_concepts(concepts: Tensor | np.ndarray | Sequence[object], n_samples: int, n_concepts: int | None) -> Tensor:
     """Return concept indices, checked."""
     indices = to_tensor("concepts", concepts)
     if indices.is_floating_point() or indices.dtype == torch.bool:

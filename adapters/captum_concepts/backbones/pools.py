@@ -147,9 +147,11 @@ def token_backbone(tokens: nn.Module, pool: TokenPool, channels: int) -> Backbon
 class LatentPool(nn.Module):
     """Attention of a learnt query over the tokens (timm's `AttentionPoolLatent`): SigLIP."""
 
-    def __init__(self, attention: Any, after: nn.Module, prefix: int, start: int, grid: tuple[int, int] | None) -> None:
+    def __init__(
+        self, attention: nn.Module, after: nn.Module, prefix: int, start: int, grid: tuple[int, int] | None
+    ) -> None:
         super().__init__()
-        self.attention = attention
+        self.attention: Any = attention
         self.after = after
         self.prefix = prefix
         self.start = start
@@ -173,9 +175,9 @@ class LatentPool(nn.Module):
 class AttentionPool(nn.Module):
     """Attention of the mean position over all positions (open_clip's `AttentionPool2d`): CLIP-RN50."""
 
-    def __init__(self, attention: Any) -> None:
+    def __init__(self, attention: nn.Module) -> None:
         super().__init__()
-        self.attention = attention
+        self.attention: Any = attention
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the embedding (N, d) of (N, c, h, w)."""
@@ -196,9 +198,9 @@ class AttentionPool(nn.Module):
 class Projected(nn.Module):
     """Another pooling, then a projection of its embedding."""
 
-    def __init__(self, pool: Any, projection: nn.Module) -> None:
+    def __init__(self, pool: nn.Module, projection: nn.Module) -> None:
         super().__init__()
-        self.pool = pool
+        self.pool: Any = pool
         self.projection = projection
 
     def forward(self, features: Tensor) -> Tensor:

@@ -11,7 +11,14 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts._support.files import list_some, non_file_kind, reason_of, shorten
+from captum_concepts._support.files import (
+    list_some,
+    load_torch_file,
+    non_file_kind,
+    reason_of,
+    require_safe_torch,
+    shorten,
+)
 
 #: Keys under which checkpoints have the weights.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -19,16 +26,20 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read tensors by name from a file, and the metadata of a safetensors file."""
+    header: dict[str, str] = {}
+    is_torch = path.suffix != ".safetensors"
+    if is_torch:
+        require_safe_torch(path)
     try:
         if kind := non_file_kind(path):
             raise ValueError(f"it is {kind}")
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                state: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                header = file.metadata() or {}
-        else:
+        if is_torch:
             _check_stored(path)
-            state, header = torch.load(path, map_location="cpu", weights_only=True), {}
+            state = load_torch_file(path)
+        else:
+            with safe_open(path, framework="pt") as file:
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                header = file.metadata() or {}
     except Exception as error:  # each kind of wrong file fails in its own way
         # Without the cause, whose message recommends to unpickle the file.
         raise ValueError(
@@ -54,26 +65,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def load_weights(network: nn.Module, path: Path) -> None:
     """Load a file of weights into a network."""
     state = read_weights(path)
-    expected = network.state_dict()
-    # Counters of batch norm are left out by some files and matter only in training.
-    missing = [name for name in expected if name not in state and not name.endswith("num_batches_tracked")]
-    unexpected = [name for name in state if name not in expected]
-    differ = [
-        f"{name} {tuple(state[name].shape)} for {tuple(expected[name].shape)}"
-        for name in expected
-        if name in state and state[name].shape != expected[name].shape
-    ]
-    problems = [
-        f"{title} {list_some(names)}"
-        for title, names in (("missing:", missing), ("not of this network:", unexpected), ("other shape:", differ))
-        if names
-    ]
-    if problems:
-        raise ValueError(f"The weights in {path} do not fit {type(network).__name__}: {'; '.join(problems)}.")
+    kind = type(network).__name__
     try:
-        network.load_state_dict(state, strict=False)
+        missing, unexpected = network.load_state_dict(state, strict=False)
     except RuntimeError as error:
-        raise ValueError(f"The weights in {path} cannot be taken over: {shorten(error)}") from error
+        raise ValueError(f"The weights in {path} do not fit {kind}: {shorten(error)}") from error
+    # Counters of batch norm are left out by some files and matter only in training.
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    titles = (("missing:", missing), ("not of this network:", unexpected))
+    if problems := [f"{title} {list_some(names)}" for title, names in titles if names]:
+        raise ValueError(f"The weights in {path} do not fit {kind}: {'; '.join(problems)}.")
 
 
 def _check_stored(path: Path) -> None:

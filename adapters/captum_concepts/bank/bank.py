@@ -25,7 +25,7 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.files import shorten
 from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import bank_html, describe, show_value
+from captum_concepts._support.shown import describe, show_value
 from captum_concepts.backbones.pooling import Maps, Pool
 from captum_concepts.bank.activations import fit_activations
 from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
@@ -504,9 +504,6 @@ class ConceptBank:
                 parts.append(f"mean {label} accuracy {known_accuracy.mean().item():.3f}")
         first_names = ", ".join(show_value(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
         return describe(self, *parts, f"names: {first_names}")
-
-    def _repr_html_(self) -> str:
-        return bank_html(self)
 
     def index(self, name: str) -> int:
         """Return the position of a concept, from 0; a ValueError names the nearest if there is none of this name."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, cast
 
 import torch
@@ -25,7 +24,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import first_floating
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.embedding import embed_batches
+from captum_concepts.backbones.embedding import Batch, embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import Fitting, as_embeddings
@@ -33,7 +32,6 @@ from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_lab
 from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
-from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
 from captum_concepts.models.store import StoredCBM
 
@@ -100,7 +98,6 @@ class PostHocCBM(StoredCBM):
     """
 
     concept_layer: ConceptLayer
-    random_banks: tuple[RandomBank, ...] = ()
     _kind = "PostHocCBM"
 
     def __init__(
@@ -178,16 +175,14 @@ class PostHocCBM(StoredCBM):
         model = cls(features, contents.bank, contents.head, contents.values, pool, maps)
         model.source, model.class_names = contents.backbone.source, contents.class_names
         model.random_banks = contents.random_banks
-        if model.normalisation is None and contents.backbone.normalisation is not None:
-            mean, std = contents.backbone.normalisation
-            model.normalisation = tuple(mean), tuple(std)
+        model.normalisation = model.normalisation or contents.backbone.normalisation
         return model
 
     @classmethod
     def fit(
         cls,
         features: nn.Module | Backbone,
-        loader: Iterable[Any],
+        loader: Iterable[Batch],
         *,
         bank: ConceptBank | None = None,
         concept_labels: Tensor | ArrayLike | None = None,
@@ -225,7 +220,7 @@ class PostHocCBM(StoredCBM):
             `concept_labels`. Labels are classes from 0.
         bank : ConceptBank, optional
             Your own bank, of the width of the embeddings, instead of fitting one: concept labels, `names` and
-            the settings of a fit are then left out.
+            `concepts` are then left out, and the settings of a fit have no effect.
         concept_labels : Tensor or array, optional
             (N, L) of 0 and 1, in the order of a loader that does not shuffle.
         names : sequence of str, optional
@@ -282,16 +277,20 @@ class PostHocCBM(StoredCBM):
         fitting = Fitting(method, n_pos, n_neg, C, seed).check()
         check_whole("random_banks", random_banks, 0)
         module, pooling = resolve_stages(features, pool, maps)
-        width = None
-        if bank is not None:
-            replaced = {"concept_labels": concept_labels, "names": names, "method": method, "n_pos": n_pos}
-            replaced |= {"n_neg": n_neg, "C": C, "concepts": concepts, "min_images": min_images}
-            _check_given(features, bank, replaced)
-            width = bank.cavs.shape[1]
-            # Raises if a vector has no margin, before the pass over the images.
-            ConceptLayer(bank, values)
+        replaced = {"concept_labels": concept_labels, "names": names, "concepts": concepts}
+        if bank is not None and (surplus := [name for name, value in replaced.items() if value is not None]):
+            raise ValueError(
+                f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
+                "Leave one or the other out; `bank.rename` gives other names."
+            )
+        # Raises if a vector has no margin, before the pass over the images.
+        width = None if bank is None else ConceptLayer(bank, values).cavs.shape[1]
         if class_names is not None:
-            n_classes = _count_classes(class_names, n_classes)
+            if n_classes not in (None, len(class_names)):
+                raise ValueError(
+                    f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}."
+                )
+            n_classes = len(class_names)
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
@@ -326,36 +325,12 @@ class PostHocCBM(StoredCBM):
         return model
 
 
-def _check_given(features: nn.Module | Backbone, bank: ConceptBank, replaced: Mapping[str, Any]) -> None:
-    """Raise where a bank is given together with what it replaces, or is of another width than the embeddings."""
-    defaults = inspect.signature(PostHocCBM.fit).parameters
-    plain = str | int | float
-    surplus = [
-        name
-        for name, value in replaced.items()
-        if value is not defaults[name].default and not (isinstance(value, plain) and value == defaults[name].default)
-    ]
-    if surplus:
-        raise ValueError(
-            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
-            "Leave one or the other out; `bank.rename` gives other names."
-        )
-    width = features.channels if isinstance(features, Backbone) else bank.cavs.shape[1]
-    if width != bank.cavs.shape[1]:
-        raise ValueError(
-            f"Expected argument `bank` to have the width of the embeddings, (L, d) = (*, {width}), but got "
-            f"{tuple(bank.cavs.shape)}. It is of another backbone, or another layer."
-        )
-
-
-def _count_classes(class_names: Sequence[str], n_classes: int | None) -> int:
-    if n_classes not in (None, len(class_names)):
-        raise ValueError(f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}.")
-    return len(class_names)
-
-
 def _choose_concepts(
-    loader: Iterable[Any], concept_labels: Any, names: Sequence[str] | None, concepts: Any, min_images: int
+    loader: Iterable[Batch],
+    concept_labels: Tensor | None,
+    names: Sequence[str] | None,
+    concepts: str | Sequence[str | int] | None,
+    min_images: int,
 ) -> tuple[Sequence[str] | None, list[str] | None]:
     """Return the names of concepts, and those left out if the labels are known before the pass over the images."""
     labels, data_names = (concept_labels, None) if concept_labels is not None else known_labels(loader)
@@ -390,7 +365,7 @@ def _fit_head(
     return HEADS[head](values, labels, n_classes, **options)
 
 
-def _check_aligned(concept_labels: Tensor, loader: Iterable[Any]) -> None:
+def _check_aligned(concept_labels: Tensor, loader: Iterable[Batch]) -> None:
     sampler: Any = getattr(loader, "sampler", None)
     if isinstance(sampler, RandomSampler):
         raise ValueError(

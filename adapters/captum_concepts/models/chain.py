@@ -7,15 +7,15 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import as_list, check_axes, check_finite, check_range, to_tensor
-from captum_concepts._support.files import parse_json, quote
+from captum_concepts._support.checks import as_list, check_axes, check_finite, check_names, check_range, to_tensor
+from captum_concepts._support.files import parse_json, shorten
 from captum_concepts._support.running import (
     at_least_float32,
     evaluation_mode,
@@ -23,17 +23,13 @@ from captum_concepts._support.running import (
     to_model,
     without_autocast,
 )
-from captum_concepts._support.shown import chain_html
-from captum_concepts.backbones.embedding import Embeddings, embed_batches
-from captum_concepts.backbones.pooling import Pooling, check_concepts, project_maps
+from captum_concepts.backbones.embedding import Batch, Embeddings, embed_batches
+from captum_concepts.backbones.pooling import Concepts, Pooling, check_concepts, project_maps
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank
-
-#: Indices of concepts: (k,) for all images, (N, k) for each its own, None for all concepts.
-Concepts = Tensor | Sequence[int] | Sequence[Sequence[int]] | None
 
 #: How a concept value is computed from an embedding and a concept vector.
 VALUES = ("margin", "raw")
@@ -59,6 +55,15 @@ def linear_part(head: nn.Module) -> nn.Linear | None:
         elif type(part) not in (nn.Sequential, nn.Identity, nn.Dropout):
             return None
     return linear
+
+
+@torch.no_grad()
+def make_linear(weight: Tensor, bias: Tensor, kind: torch.dtype, device: torch.device | None = None) -> nn.Linear:
+    """Return a linear layer of these numbers; nothing is drawn for it, which would use the global generator."""
+    layer = nn.utils.skip_init(nn.Linear, weight.shape[1], len(weight), device=device or weight.device, dtype=kind)
+    layer.weight.copy_(weight)
+    layer.bias.copy_(bias)
+    return layer
 
 
 def check_class_names(names: Sequence[str], head: nn.Module) -> list[str]:
@@ -128,7 +133,7 @@ class ConceptLayer(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Return names, settings and the choice of values as a tensor of bytes."""
-        state: dict[str, Any] = {"values": self.values, "names": self.names, "settings": self.settings}
+        state: dict[str, object] = {"values": self.values, "names": self.names, "settings": self.settings}
         if not self.p_values.isnan().all():
             state[P_VALUES] = [None if math.isnan(p) else p for p in self.p_values.tolist()]
         return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
@@ -138,16 +143,12 @@ class ConceptLayer(nn.Module):
         try:
             stored = parse_json(bytes(state.tolist()))
             values, settings = VALUES[VALUES.index(stored["values"])], dict(stored["settings"])
-            names = list(stored["names"])
+            names = check_names(stored["names"], len(self.cavs))
             p_values = [math.nan if p is None else float(p) for p in stored.get(P_VALUES, [None] * len(names))]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"The state of the concept layer is damaged: {quote(error)}.") from error
-        sizes = {len(names), len(p_values), len({name for name in names if isinstance(name, str)})}
-        if sizes != {len(self.cavs)}:
             raise ValueError(
-                f"Expected the state of the concept layer to have different names for {len(self.cavs)} concepts but it "
-                f"has {len(names)} names. Load it into a model of as many concepts."
-            )
+                f"The state of the concept layer is damaged, or of a model with other concepts: {shorten(error)}"
+            ) from error
         self.values, self.names, self.settings = values, names, settings
         self.p_values = self.cavs.new_tensor(p_values)
 
@@ -299,9 +300,6 @@ class ConceptChain(nn.Module, ABC):
             check_concepts(concepts, len(images), self.n_concepts())
         return self.maps_from_features(self.features(images), concepts)
 
-    def _repr_html_(self) -> str:
-        return chain_html(self, linear_part(self.head))
-
     def forward(self, images: Tensor) -> Tensor:
         """Return class logits (N, K) of images (N, C, H, W)."""
         return self.logits_from_features(self.features(images))
@@ -365,7 +363,7 @@ class ConceptChain(nn.Module, ABC):
 
     def value_levels(
         self,
-        loader: Iterable[Any],
+        loader: Iterable[Batch],
         *,
         percentiles: tuple[float, float] = (5.0, 95.0),
         display_progressbar: bool = False,
@@ -415,7 +413,7 @@ class ConceptChain(nn.Module, ABC):
             raise ValueError(f"Expected argument `inputs` to have shape (N, C, H, W) but got {tuple(tensor.shape)}.")
         return to_model(self.features, tensor)
 
-    def embedded(self, loader: Iterable[Any], required: int, display_progressbar: bool = False) -> Embeddings:
+    def embedded(self, loader: Iterable[Batch], required: int, display_progressbar: bool = False) -> Embeddings:
         """Return the embeddings of a loader's images, which may have been made before."""
         if isinstance(loader, Embeddings):
             check_axes(**{"loader.features": (loader.features, f"N {self._channels or 'd'}")})

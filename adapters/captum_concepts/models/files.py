@@ -1,48 +1,28 @@
-"""Files of concept models: tensors in safetensors, facts in JSON, heads and residuals as plain layers."""
+"""Files of concept models: tensors in safetensors, facts in JSON, the backbone left out and named."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from safetensors.torch import save_file
 from torch import Tensor, contiguous_format, nn
 
-from captum_concepts._support.files import (
-    check_target,
-    parse_json,
-    quote,
-    read_json,
-    reason_of,
-    write_atomically,
-)
+from captum_concepts._support.files import check_target, parse_json, quote, read_json, reason_of, write_atomically
 from captum_concepts._support.fingerprints import tensors_hash
-from captum_concepts.backbones.backbone import check_normalisation
+from captum_concepts.backbones.backbone import Normalisation, check_normalisation
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.backbones.pooling import Pooling
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors, settings_json
 from captum_concepts.models.chain import VALUES, check_class_names
+from captum_concepts.models.plain_layers import build_layers, check_finite_tensors, describe_layers
 from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
 
-#: The layers that files hold, and what each is made anew from; but for `bias`, attributes of the same names.
-_SETTINGS: dict[str, tuple[str, ...]] = {
-    "Linear": ("in_features", "out_features", "bias"),
-    "LayerNorm": ("normalized_shape", "eps", "elementwise_affine", "bias"),
-    "BatchNorm1d": ("num_features", "eps", "momentum", "affine", "track_running_stats"),
-    "Dropout": ("p",),
-    "GELU": ("approximate",),
-    "Identity": (),
-    "ReLU": (),
-    "Sigmoid": (),
-    "Tanh": (),
-}
-#: Of a head; ours have one to three.
-_MAX_LAYERS = 100
 _VERSION = "1"
 _PACKAGE = "captum_concepts."
 _KINDS = ("PostHocCBM", "ResidualCBM")
@@ -54,13 +34,13 @@ class BackboneFacts:
 
     #: "library:model:weights", if known.
     source: str | None
-    #: Of the numbers of all its parameters and buffers, in order; not of their names.
+    #: Hash of the numbers of all its parameters and buffers, in order; not of their names.
     weights: str
     channels: int
     layer: str | None
     pool: str
     maps: str | None
-    normalisation: Any = None
+    normalisation: Normalisation | None = None
 
     def differences(self, other: BackboneFacts) -> list[str]:
         """Return in what another backbone differs."""
@@ -91,28 +71,27 @@ class ModelContents:
         """The modules that are written, by name."""
         return {"head": self.head} | ({} if self.residual is None else {"residual": self.residual})
 
-    def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def pack(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         """Return the facts, and the tensors on the CPU; raise for a head or residual that files cannot hold."""
-        model: dict[str, Any] = {"names": self.bank.names, "settings": self.bank.settings, "values": self.values}
-        model |= {name: _describe(stage, name) for name, stage in self.stages.items()}
+        model: dict[str, object] = {"names": self.bank.names, "settings": self.bank.settings, "values": self.values}
+        model |= {name: describe_layers(stage, name) for name, stage in self.stages.items()}
         model |= {"backbone": asdict(self.backbone)}
         model |= {} if self.class_names is None else {"class_names": self.class_names}
+        text = settings_json(model)
         tensors = {name: getattr(self.bank, name) for name in TENSORS}
         if not self.bank.p_values.isnan().all():
             tensors[P_VALUES] = self.bank.p_values
-        for name, stage in self.stages.items():
-            tensors |= {f"{name}.{key}": tensor for key, tensor in stage.state_dict().items()}
-        if self.random_banks:
-            tensors |= {f"random.{name}": tensor for name, tensor in stack_banks(self.random_banks).items()}
+        parts = {name: stage.state_dict() for name, stage in self.stages.items()}
+        parts |= {"random": stack_banks(self.random_banks)} if self.random_banks else {}
+        tensors |= {f"{part}.{key}": tensor for part, state in parts.items() for key, tensor in state.items()}
         # Each its own memory, which safetensors asks for.
         tensors = {name: t.detach().cpu().clone(memory_format=contiguous_format) for name, t in tensors.items()}
-        text = settings_json(model)
         facts = {"kind": _PACKAGE + self.kind, "version": _VERSION, "model": json.loads(text)}
         return facts | {"sha256": _checksum(text, tensors)}, tensors
 
 
 def backbone_facts(
-    features: nn.Module, pooling: Pooling, channels: int, source: str | None, normalisation: Any
+    features: nn.Module, pooling: Pooling, channels: int, source: str | None, normalisation: Normalisation | None
 ) -> BackboneFacts:
     """Describe a backbone and its pooling."""
     named: list[tuple[str, Tensor]] = []
@@ -131,7 +110,7 @@ def write_file(path: Path, contents: ModelContents) -> None:
     target = check_target(path, "a concept model")
     facts, tensors = contents.pack()
     with write_atomically(target) as temporary:
-        save_file(tensors, temporary, facts | {"model": json.dumps(facts["model"])})
+        save_file(tensors, temporary, {key: v if isinstance(v, str) else json.dumps(v) for key, v in facts.items()})
 
 
 def write_folder(folder: Path, contents: ModelContents) -> None:
@@ -145,19 +124,14 @@ def write_folder(folder: Path, contents: ModelContents) -> None:
 
 def read_model(source: Path, kind: str) -> ModelContents:
     """Read the file or the folder of a model of a class; nothing in it is executed."""
-    writer = f"{kind}.save"
-    if source.is_dir():
-        if not (source / CONFIG_NAME).is_file():
-            raise FileNotFoundError(f"There is no concept model in {source}: it holds no {CONFIG_NAME}.")
-        facts = read_json(source / CONFIG_NAME, "Concept model")
-        tensors, _ = read_tensors(source / SAFETENSORS_SINGLE_FILE, "cpu", "concept model", writer)
-    else:
-        tensors, facts = read_tensors(source, "cpu", "concept model", writer)
-    try:
-        actual = str(facts.get("kind")).removeprefix(_PACKAGE)
-        check_kind_of_file(source, actual in _KINDS, tensors, "concept model", writer)
-    except AttributeError as error:
-        raise ValueError(f"{source} is a damaged concept model: {CONFIG_NAME} holds no facts by name.") from error
+    writer, folder = f"{kind}.save", source.is_dir()
+    if folder and not (source / CONFIG_NAME).is_file():
+        raise FileNotFoundError(f"There is no concept model in {source}: it holds no {CONFIG_NAME}.")
+    path = source / SAFETENSORS_SINGLE_FILE if folder else source
+    tensors, header = read_tensors(path, "cpu", "concept model", writer)
+    facts: Any = read_json(source / CONFIG_NAME, "Concept model") if folder else header
+    actual = str(facts.get("kind")).removeprefix(_PACKAGE) if isinstance(facts, dict) else ""
+    check_kind_of_file(source, actual in _KINDS, tensors, "concept model", writer)
     if actual != kind:
         raise ValueError(f"{source} holds a {actual} and not a {kind}. Read it with `{actual}.load`.")
     if facts.get("version") != _VERSION:
@@ -166,10 +140,10 @@ def read_model(source: Path, kind: str) -> ModelContents:
             "Update quantus-concepts, or write the file with the version you have."
         )
     try:
-        text = json.dumps(facts["model"]) if source.is_dir() else facts["model"]
-        if facts["sha256"] != _checksum(text, tensors):
+        model = facts["model"] if folder else parse_json(facts["model"])
+        if facts["sha256"] != _checksum(json.dumps(model), tensors):
             raise ValueError("its content is not what was written. Copy it again")
-        return _unpack(parse_json(text), tensors, kind)
+        return _unpack(model, tensors, kind)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{source} is a damaged concept model: {reason_of(error)}.") from error
 
@@ -180,88 +154,23 @@ def _unpack(model: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> Mod
     if model["values"] not in VALUES:
         raise ValueError(f"its values are {quote(model['values'])}, expected one of {list(VALUES)}")
     facts = BackboneFacts(**model["backbone"])
-    if facts.channels != bank.cavs.shape[1]:
-        raise ValueError(f"its backbone gives {quote(facts.channels)} channels, its concepts have {bank.cavs.shape[1]}")
     if not isinstance(facts.source, str | None):
         raise ValueError(f"the source of its backbone is {quote(facts.source)}")
     if facts.normalisation is not None:
         check_normalisation(facts.normalisation)
-    head = _build(model["head"], _below("head.", tensors), bank.cavs.shape[0], "head")
+        mean, std = facts.normalisation
+        facts = replace(facts, normalisation=(tuple(mean), tuple(std)))
+    n_concepts, width = bank.cavs.shape
+    head = build_layers(model["head"], _below("head.", tensors), n_concepts, "head")
     residual = None
     if kind == "ResidualCBM":
-        residual = _build(model["residual"], _below("residual.", tensors), bank.cavs.shape[1], "residual")
+        residual = build_layers(model["residual"], _below("residual.", tensors), width, "residual")
     names = model.get("class_names")
-    names = None if names is None else check_class_names(names, head)
     stacked = _below("random.", tensors)
-    _check_tensors(stacked)
-    banks = unstack_banks(stacked, *bank.cavs.shape) if stacked else ()
+    check_finite_tensors(stacked)
+    banks = unstack_banks(stacked, n_concepts, width) if stacked else ()
+    names = None if names is None else check_class_names(names, head)
     return ModelContents(bank, head, model["values"], facts, residual, names, banks)
-
-
-def _describe(module: nn.Module, name: str) -> list[dict[str, Any]] | dict[str, Any]:
-    """Return a layer, or the layers of a Sequential, as names and settings; raise for any other module."""
-    if type(module) is nn.Sequential:
-        return [_describe_layer(layer, name) for layer in module]
-    return _describe_layer(module, name)
-
-
-def _describe_layer(layer: nn.Module, name: str) -> dict[str, Any]:
-    # The type itself: a subclass, or a parametrised layer, may compute something else.
-    kind = type(layer).__name__
-    if type(layer) is not getattr(nn, kind, None) or kind not in _SETTINGS or "forward" in vars(layer):
-        raise ValueError(
-            f"Expected argument `{name}` of the model, to be written to a file, to be one or an nn.Sequential of "
-            f"{', '.join(f'nn.{allowed}' for allowed in _SETTINGS)} but got {kind}. Save the bank with "
-            f"`cbm.bank.save(path)` and the {name}'s own state dict, and build the model anew of both."
-        )
-    settings = {setting: getattr(layer, setting) for setting in _SETTINGS[kind]}
-    if "bias" in settings:
-        settings["bias"] = layer.bias is not None
-    return {"layer": kind, "settings": settings}
-
-
-def _build(description: Any, tensors: dict[str, Tensor], width: int, name: str) -> nn.Module:
-    """Build the module that `_describe` has described, with its tensors; a ValueError if they do not fit.
-
-    It must take rows of `width` numbers, and hold finite ones.
-    """
-    try:
-        several = isinstance(description, list)
-        described = description if several else [description]
-        if len(described) > _MAX_LAYERS:
-            raise ValueError(f"it has {len(described):,} layers, more than {_MAX_LAYERS}")
-        _check_tensors(tensors)
-        # The meta device draws nothing and takes no memory, also for the huge sizes of a damaged file.
-        with torch.device("meta"):
-            layers = [_build_layer(layer["layer"], layer["settings"]) for layer in described]
-        module = nn.Sequential(*layers) if several else layers[0]
-        module.load_state_dict({key: tensor.to("meta") for key, tensor in tensors.items()}, assign=True)
-        # Widths, types and settings that do not fit each other are found here, without computing anything.
-        kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()} or {torch.float32}
-        if len(kinds) > 1:
-            raise ValueError(f"it holds {sorted(map(str, kinds))}, expected one type")
-        with torch.no_grad():
-            module.eval()(torch.empty(2, width, dtype=kinds.pop(), device="meta"))
-        module.train().load_state_dict(tensors, assign=True)
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"its {name} cannot be built ({reason_of(error)})") from error
-    return module
-
-
-def _build_layer(kind: str, settings: dict[str, Any]) -> nn.Module:
-    if settings.keys() != {*_SETTINGS[kind]}:
-        raise ValueError(f"{kind} has the settings {sorted(settings)}")
-    # A variance is divided by its root plus this.
-    if not 0 < settings.get("eps", 1e-5) < 1:
-        raise ValueError(f"eps of {kind} is {settings['eps']}")
-    layer: nn.Module = getattr(nn, kind)(**settings)
-    return layer
-
-
-def _check_tensors(tensors: dict[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name} holds NaN or infinity")
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -273,7 +182,7 @@ def _checksum(text: str, tensors: dict[str, Tensor]) -> str:
     return tensors_hash(text, sorted(tensors.items()))
 
 
-def _function_name(function: Any) -> str:
+def _function_name(function: str | Callable[..., object]) -> str:
     """Return what a pool or maps is called, wherever it is defined."""
     if isinstance(function, str):
         return function

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,14 +20,16 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import (
     as_list,
     check_axes,
-    check_finite_tensor,
+    check_finite,
     check_range,
     check_whole,
-    to_array,
+    to_class_indices,
+    to_numpy,
     to_tensor,
 )
+from captum_concepts._support.files import list_some
 from captum_concepts._support.running import warn_user
-from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
 from captum_concepts.models.interventions import chosen_concepts
 
 C = TypeVar("C", bound=ConceptChain)
@@ -75,6 +77,8 @@ def fit_logistic(
 
     Raises
     ------
+    TypeError
+        If labels are bools or fractions.
     ValueError
         If values and labels differ in number, a value is not finite, labels are no classes, a setting is out of range,
         or there are fewer than two classes.
@@ -139,6 +143,8 @@ def fit_elastic_net(
 
     Raises
     ------
+    TypeError
+        As in `fit_logistic`.
     ValueError
         As in `fit_logistic`.
 
@@ -181,50 +187,40 @@ def _thread_controller() -> ThreadpoolController:
 HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
 
 
-def class_indices(name: str, labels: Tensor | ArrayLike) -> np.ndarray:
-    """Return classes (N,) from 0 of integers, of whole floating-point numbers, or of a column or one-hot rows."""
-    array = to_array(name, labels)
-    if array.ndim == 2 and array.shape[1] > 1 and (((array == 0) | (array == 1)).all() and (array.sum(1) == 1).all()):
-        array = array.argmax(1)
-    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-    check_axes(**{name: (array, "N")})
-    if array.dtype.kind == "b" or (array < 0).any() or (array != np.round(array)).any():
-        raise ValueError(f"Expected argument `{name}` to hold class indices from 0 but got {array.dtype} {array[:5]}.")
-    return array.astype(np.int64)
-
-
-def _check_classes(y: np.ndarray, n_classes: int | None) -> int:
+def _count_classes(y: np.ndarray, n_classes: int | None) -> int:
     """Return the number of classes, or raise; warn of those without a sample."""
     present = np.unique(y)
-    if len(present) < 2:
+    if len(present) < 2 or present[0] < 0:
         raise ValueError(
-            f"Expected argument `labels` to hold at least two classes but got {present.tolist()}: there is "
-            f"nothing to tell apart."
+            f"Expected argument `labels` to hold class indices from 0, of at least two classes, but got "
+            f"{present[:5].tolist()}."
         )
-    largest = int(present[-1])
-    if n_classes is not None and n_classes <= largest:
+    least = int(present[-1]) + 1
+    if n_classes is not None and n_classes < least:
         raise ValueError(
-            f"Expected argument `n_classes` to be at least {largest + 1}, one more than the largest label, "
-            f"but got {n_classes}."
+            f"Expected argument `n_classes` to be at least {least}, one more than the largest label, but got "
+            f"{n_classes}."
         )
-    k = largest + 1 if n_classes is None else n_classes
+    k = n_classes or least
     absent = np.setdiff1d(np.arange(k), present)
     if len(absent):
-        more = ", ..." if len(absent) > 5 else ""
-        warn_user(
-            f"{len(absent)} of {k} classes have no sample and will never be predicted: "
-            f"{', '.join(map(str, absent[:5]))}{more}."
-        )
+        names = list_some(absent.tolist())
+        warn_user(f"{len(absent)} of {k} classes have no sample and will never be predicted: {names}.")
     return k
 
 
 def _fit(
-    model: Any, values: Tensor | ArrayLike, labels: Tensor | ArrayLike, n_classes: int | None, standardise: bool
+    model: LogisticRegression | SGDClassifier,
+    values: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
+    n_classes: int | None,
+    standardise: bool,
 ) -> nn.Linear:
-    values, y = to_tensor("values", values), class_indices("labels", labels)
-    check_axes(values=(values, "N L"), labels=(y, "N"))
-    check_finite_tensor("values", values)
-    k = _check_classes(y, n_classes)
+    values, classes = to_tensor("values", values), to_class_indices("labels", labels)
+    check_axes(values=(values, "N L"), labels=(classes, "N"))
+    check_finite("values", values)
+    y = to_numpy(classes)
+    k = _count_classes(y, n_classes)
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
     x = values.double().cpu().numpy()
     shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
@@ -243,12 +239,7 @@ def _fit(
     weight[model.classes_] = rows / spread
     offset[model.classes_] = bias - (rows / spread) @ shift
     kind = values.dtype if values.is_floating_point() else torch.float32
-    # Skipped initialisation: drawing weights that are overwritten would use the global generator.
-    head = nn.utils.skip_init(nn.Linear, x.shape[1], k, device=values.device, dtype=kind)
-    with torch.no_grad():
-        head.weight.copy_(torch.from_numpy(weight))
-        head.bias.copy_(torch.from_numpy(offset))
-    return head
+    return make_linear(torch.from_numpy(weight), torch.from_numpy(offset), kind, values.device)
 
 
 def prune(

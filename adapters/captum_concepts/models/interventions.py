@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts._support.checks import as_list, check_binary, check_finite, check_shape, find_names, to_tensor
@@ -32,9 +33,14 @@ class Levels(NamedTuple):
         return one_line(self)
 
 
-def chosen_concepts(concepts: Any, names: Sequence[str], n_samples: int, n_concepts: int | None) -> Tensor:
+def chosen_concepts(
+    concepts: int | str | Sequence[int | str] | np.ndarray | Tensor,
+    names: Sequence[str],
+    n_samples: int,
+    n_concepts: int | None,
+) -> Tensor:
     """Return the indices (k,) or (N, k) of concepts given by index or by name, each once."""
-    if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
+    if isinstance(concepts, str | int | np.integer):
         concepts = [concepts]
     if isinstance(concepts, list | tuple) and any(isinstance(name, str) for name in concepts):
         if not names:
@@ -50,7 +56,13 @@ def chosen_concepts(concepts: Any, names: Sequence[str], n_samples: int, n_conce
 
 
 def replacements(
-    values: Any, concepts: Tensor, n_samples: int, levels: Any, n_concepts: int | None, *, bounded: bool
+    values: Tensor | ArrayLike,
+    concepts: Tensor,
+    n_samples: int,
+    levels: Levels | tuple[Tensor, Tensor] | None,
+    n_concepts: int | None,
+    *,
+    bounded: bool,
 ) -> Tensor:
     """Return the values (N, k) that concepts, (k,) or (N, k), are set to."""
     tensor = to_tensor("values", values)
@@ -76,7 +88,7 @@ def replacements(
     return torch.where(tensor.to(concepts.device) > 0, high, low).expand(shape)
 
 
-def check_levels(levels: Any, n_concepts: int | None) -> Levels:
+def check_levels(levels: Levels | tuple[Tensor, Tensor], n_concepts: int | None) -> Levels:
     """Return the values of absence and presence, or raise."""
     pair = as_list("levels", levels, "two arrays, `low` and `high`")
     if len(pair) != 2:

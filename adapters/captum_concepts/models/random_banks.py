@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes, check_choice, check_finite_tensor, check_whole
+from captum_concepts._support.checks import check_axes, check_choice, check_finite, check_whole
 from captum_concepts._support.shown import one_line
-from captum_concepts.models.chain import VALUES
+from captum_concepts.models.chain import VALUES, make_linear
 
 #: The range of so many is their smallest to their largest, and encloses 95 % of further ones.
 N_BANKS = 39
@@ -101,7 +101,7 @@ def random_banks(
     torch.Size([3, 8])
     """
     check_axes(features=(features, "N d"), labels=(labels, "N"))
-    check_finite_tensor("features", features)
+    check_finite("features", features)
     check_choice("values", values, VALUES)
     for name, number, least in (("n_concepts", n_concepts, 1), ("n_banks", n_banks, 1), ("first", first, 0)):
         check_whole(name, number, least)
@@ -143,7 +143,6 @@ def unstack_banks(tensors: Mapping[str, Tensor], n_concepts: int, width: int) ->
         raise ValueError(f"its random banks have the shapes {shapes}")
     banks = []
     for i in range(n):
-        head = nn.utils.skip_init(nn.Linear, n_concepts, k, dtype=weight.dtype)
-        head.load_state_dict({"weight": weight[i], "bias": bias[i]})
-        banks.append(RandomBank(cavs[i], intercepts[i], head.eval()))
+        head = make_linear(weight[i], bias[i], weight.dtype).eval()
+        banks.append(RandomBank(cavs[i], intercepts[i], head))
     return tuple(banks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -18,13 +18,13 @@ from captum_concepts._support.checks import check_axes, check_finite, check_rang
 from captum_concepts._support.running import evaluation_mode, first_floating, tensor_output, without_autocast
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.pooling import Maps, Pool
+from captum_concepts.backbones.embedding import Batch
+from captum_concepts.backbones.pooling import Concepts, Maps, Pool
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
-from captum_concepts.models.chain import ConceptChain, Concepts, linear_part
+from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
-from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
 
 
@@ -71,7 +71,6 @@ class ResidualCBM(StoredCBM):
     """
 
     bottleneck: ConceptChain
-    random_banks: tuple[RandomBank, ...] = ()
     _kind = "ResidualCBM"
 
     def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
@@ -83,12 +82,8 @@ class ResidualCBM(StoredCBM):
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
-        self.class_names = bottleneck.class_names
-        if isinstance(bottleneck, PostHocCBM):
-            self.random_banks = bottleneck.random_banks
-        if isinstance(bottleneck, StoredCBM):
-            self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
-            self.image_size = bottleneck.image_size
+        for name in ("class_names", "source", "normalisation", "image_size", "random_banks"):
+            setattr(self, name, getattr(bottleneck, name, getattr(self, name)))
 
     @classmethod
     def of_classifier(
@@ -206,7 +201,7 @@ class ResidualCBM(StoredCBM):
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
-        residual: Any = contents.residual
+        residual = cast("nn.Module", contents.residual)
         return cls(PostHocCBM._restore(contents, features, pool, maps), residual)
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
@@ -228,13 +223,13 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
     # Directions that are all but the same would get huge weights of opposite signs.
     in_span = weight @ torch.linalg.pinv(rows, rtol=0.01)
     parts = (in_span, torch.zeros_like(bias)), (weight - in_span @ rows, bias - in_span @ offsets)
-    layers = [_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
+    layers = [make_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
     return layers[0], layers[1]
 
 
 def fit_residual(
     cbm: ConceptChain,
-    loader: Iterable[Any],
+    loader: Iterable[Batch],
     *,
     C: float = 1.0,
     max_iter: int = 1000,
@@ -291,17 +286,8 @@ def fit_residual(
     # Metal has no float64, in which the solver does not stall.
     precision = torch.float32 if embedding.device.type == "mps" else torch.float64
     weight, bias = _solve(embedding.to(precision), labels, offset.to(precision), C, max_iter, standardise)
-    residual = _linear(weight, bias, torch.promote_types(offset.dtype, torch.float32))
+    residual = make_linear(weight, bias, torch.promote_types(offset.dtype, torch.float32))
     return ResidualCBM(cbm, residual.train(cbm.training))
-
-
-@torch.no_grad()
-def _linear(weight: Tensor, bias: Tensor, kind: torch.dtype) -> nn.Linear:
-    """Return a linear layer with the numbers given, for which nothing is drawn."""
-    layer = nn.utils.skip_init(nn.Linear, weight.shape[1], len(weight), device=weight.device, dtype=kind)
-    layer.weight.copy_(weight)
-    layer.bias.copy_(bias)
-    return layer
 
 
 def _solve(

@@ -13,16 +13,18 @@ from torch import nn
 
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import quote, shorten
-from captum_concepts._support.running import device_of, first_floating, warn_user
+from captum_concepts._support.running import device_of, warn_user
 from captum_concepts.backbones.backbone import Backbone, Normalisation
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.models.card import write_card
+from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
 from captum_concepts.models.files import BackboneFacts, ModelContents, read_model, write_file, write_folder
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from captum_concepts.models.random_banks import RandomBank
 
 
 class StoredCBM(ConceptChain, ModelHubMixin):
@@ -32,10 +34,11 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     source: str | None = None
     normalisation: Normalisation | None = None
     image_size: int | None = None
+    random_banks: tuple[RandomBank, ...] = ()
     #: Name of the class in files.
     _kind: str
     # Not None, so that the mixin does not collect the arguments of the constructor.
-    _hub_mixin_config: dict[str, Any] = {}  # noqa: RUF012
+    _hub_mixin_config: dict[str, object] = {}  # noqa: RUF012
 
     @abstractmethod
     def _contents(self) -> ModelContents:
@@ -121,18 +124,6 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         if features is None:
             features = _named_backbone(facts, path, download)
         module, _ = resolve_stages(features, pool, maps)
-        if isinstance(features, Backbone) and features.channels != facts.channels:
-            raise ValueError(
-                f"Expected argument `features` to give embeddings (N, {facts.channels}), the width of the concepts in "
-                f"{path}, but got a Backbone of {features.channels}."
-            )
-        backbone, head = first_floating(module), first_floating(contents.head)
-        # Values have the type of the features, if that is not too coarse; see `PostHocCBM`.
-        if backbone is not None and head is not None and backbone.dtype.itemsize > 2 and backbone.dtype != head.dtype:
-            raise ValueError(
-                f"Expected argument `features` to compute in {head.dtype}, as the head in {path}, but got "
-                f"{backbone.dtype}."
-            )
         for stage in contents.stages.values():
             stage.to(device_of(module)).train(module.training)
         model = cls._restore(contents, features, pool, maps)
@@ -270,7 +261,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         license: str | None = None,
     ) -> ModelCard:
         """Return the model card, as `push_to_hub` uploads it; its arguments are those of `push_to_hub`."""
-        return ModelCard(write_card(repo_id, self._contents(), metrics, description, license))
+        return make_card(repo_id, self._contents(), metrics, description, license)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         write_folder(save_directory, self._contents())

@@ -122,7 +122,7 @@ def plot_coam(
     present: bool | None = None,
     *,
     beta: float | None = None,
-    coloured: bool | str = True,
+    coloured: bool | str = "blend",
     threshold: float | None = None,
     low: float | None = None,
     high: float | None = None,
@@ -143,7 +143,7 @@ def plot_coam(
     beta : float, optional
         As in `overlay`.
     coloured : bool or "blend"
-        As in `overlay`.
+        As in `overlay`; True is Algorithm 2 of the paper, which brightens the image.
     threshold : float, optional
         As in `overlay`.
     low : float, optional

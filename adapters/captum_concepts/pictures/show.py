@@ -381,8 +381,8 @@ def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figu
     """Return a figure of rows of square tiles, each with a wider one for a waterfall at its end."""
     widths = [1.0] * tiles + [2.6] * waterfall
     # Titles have up to five lines.
-    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.95) * rows + 0.2)
-    figure = Figure(figsize=size, layout="constrained")
+    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.6) * rows + 0.2)
+    figure = Figure(figsize=size, layout="compressed")
     return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
 
 

@@ -19,8 +19,7 @@ from captum_concepts._support.running import (
     to_model,
     without_autocast,
 )
-from captum_concepts.backbones.backbone import Backbone, Normalisation
-from captum_concepts.backbones.named import own_normalisation
+from captum_concepts.backbones.backbone import Backbone, Normalisation, own_normalisation
 from captum_concepts.models.bottleneck import BottleneckLayer
 from captum_concepts.models.chain import ConceptChain, ConceptLayer
 
@@ -201,8 +200,7 @@ def known_normalisation(model: nn.Module | Backbone) -> Normalisation | None:
     own = getattr(model, "normalisation", None)
     if own is not None or not isinstance(model, nn.Module):
         return own
-    mean, std = own_normalisation(model)
-    return None if mean is None or std is None else (mean, std)
+    return own_normalisation(model)
 
 
 def as_pictures(images: Tensor, normalisation: Normalisation | None) -> Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +16,16 @@ from captum_concepts._support.images import image_head
 from captum_concepts._support.images import image_size as size_of_image
 from quantus_concepts.datasets.base import SPLITS, check_test_share, n_for_testing
 from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
-from quantus_concepts.datasets.folders import as_number, bad_line, csv_rows, list_classes, list_some, table_rows
+from quantus_concepts.datasets.folders import (
+    ANNOTATED_SUFFIXES,
+    as_number,
+    bad_line,
+    csv_rows,
+    list_classes,
+    list_some,
+    table_rows,
+)
 from quantus_concepts.datasets.transforms import Transform
-
-SUFFIXES = (".jpg", ".jpeg", ".png")
-#: A few thousand rows, each of another part, or each of one part of one image, could ask for all memory there is.
-MAX_COORDINATES = 200_000_000
 
 
 class ConceptFolder(AnnotatedImages):
@@ -186,8 +189,8 @@ def _find_images(root: Path) -> tuple[list[str], list[Path], np.ndarray, np.ndar
     """Return names of classes, files, class of each, and whether each is for training where folders say so."""
     folders = {split: subfolders(root / split) for split in SPLITS if (root / split).is_dir()}
     if not any(folders.values()):
-        return *list_classes(root, SUFFIXES), None
-    files = [path for split in SPLITS for path in list_classes(root / split, SUFFIXES)[1]]
+        return *list_classes(root, ANNOTATED_SUFFIXES), None
+    files = [path for split in SPLITS for path in list_classes(root / split, ANNOTATED_SUFFIXES)[1]]
     names, classes = np.unique([path.parent.name for path in files], return_inverse=True)
     return names.tolist(), files, classes, np.array([path.parents[1] == root / "train" for path in files])
 
@@ -294,12 +297,6 @@ def read_points(
         part = numbers.setdefault(row["part"], len(numbers))
         places.setdefault((image, part), []).append(point)
     shape = (len(files), len(numbers), max(map(len, places.values())), 2)
-    if math.prod(shape) > MAX_COORDINATES:
-        raise ValueError(
-            f"Expected {path} to have fewer parts, or fewer places of a part in an image: {shape[1]} parts with up to "
-            f"{shape[2]} places are {math.prod(shape):,} coordinates of {shape[0]} images, more than "
-            f"{MAX_COORDINATES:,}."
-        )
     points = np.full(shape, np.nan, dtype=np.float32)
     for (image, part), coordinates in places.items():
         points[image, part, : len(coordinates)] = coordinates
@@ -310,8 +307,13 @@ def read_part_of_concept(
     source: Mapping[str, str] | str | Path, concept_names: Sequence[str], part_names: Sequence[str]
 ) -> dict[str, str]:
     """Read which concept is about which part."""
+    if isinstance(source, Mapping):
+        rows = [("argument `part_of_concept`", *pair) for pair in source.items()]
+    else:
+        path = check_file("part_of_concept", source, "a CSV file")
+        rows = [(f"{path}, line {n},", row["concept"], row["part"]) for n, row in table_rows(path, ("concept", "part"))]
     parts: dict[str, str] = {}
-    for place, concept, part in _pairs(source):
+    for place, concept, part in rows:
         for what, name, names in (("concept", concept, concept_names), ("part", part, part_names)):
             if name not in names:
                 known = list_some(map(quote, names))
@@ -320,16 +322,6 @@ def read_part_of_concept(
             raise ValueError(f"Expected {place} to name another concept but got {quote(concept)} again.")
         parts[concept] = part
     return parts
-
-
-def _pairs(source: Mapping[str, str] | str | Path) -> Iterator[tuple[str, str, str]]:
-    """Yield where a concept and its part stand, and the two."""
-    if isinstance(source, Mapping):
-        yield from (("argument `part_of_concept`", concept, part) for concept, part in source.items())
-        return
-    path = check_file("part_of_concept", source, "a CSV file")
-    for line, row in table_rows(path, ("concept", "part")):
-        yield f"{path}, line {line},", row["concept"], row["part"]
 
 
 def _look_up(path: Path, line: int, kind: str, name: str, keys: Mapping[str, int | None]) -> int:

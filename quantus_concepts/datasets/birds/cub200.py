@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -20,7 +20,7 @@ from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.base import SPLITS
 from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
 from quantus_concepts.datasets.birds.attributes import PARTS
-from quantus_concepts.datasets.folders import as_number, bad_line, check_there, inside
+from quantus_concepts.datasets.folders import as_number, bad_line, check_there, inside, text_lines
 from quantus_concepts.datasets.transforms import Transform
 
 LABELS = ("image", "majority")
@@ -238,7 +238,7 @@ class CUB200(AnnotatedImages):
         path = self.root / "attributes" / "image_attribute_labels.txt"
         keys = [("image", n_images), ("attribute", N_ATTRIBUTES)]
         columns = [Column("present", 0, 1), Column("certainty", 0, 4)]
-        width = len(next((text for _, text in _lines(path)), "").split())
+        width = len(next((text for _, text in text_lines(path)), "").split())
         rows = read_rows(path, keys, columns[: max(width - len(keys), 1)])
         marks = rows.reshape(n_images, N_ATTRIBUTES, -1)[:, attributes]
         present = marks[..., 0] == 1
@@ -267,12 +267,6 @@ class Column(NamedTuple):
     high: float
     whole: bool = True
 
-    def describe(self) -> str:
-        """Say what is expected."""
-        if not self.whole:
-            return f"{self.name} (a number)"
-        return f"{self.name} ({self.low:g} {'or' if self.high == self.low + 1 else 'to'} {self.high:g})"
-
 
 def find_cub(root: str | Path) -> Path:
     """Return the folder that holds ``images.txt``."""
@@ -288,7 +282,7 @@ def find_cub(root: str | Path) -> Path:
 def read_names(path: Path, expected: Sequence[str] = ()) -> list[str]:
     """Read a file whose lines are a number, counted from 1, and a name; before ``::`` it is as expected."""
     names: list[str] = []
-    for line, text in _lines(path):
+    for line, text in text_lines(path):
         if expected and len(names) == len(expected):
             raise bad_line(path, line, f"the end of the file after {len(names)} names", text)
         wanted = expected[len(names)] if expected else "NAME"
@@ -311,7 +305,7 @@ def read_attribute_names(root: Path) -> list[str]:
 def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column]) -> np.ndarray:
     """Read a file of numbers whose first columns count through all combinations of keys, in order."""
     # Further columns are ignored, also where only some lines have them.
-    _check_file(path)
+    next(text_lines(path), None)
     sizes = [size for _, size in keys]
     n_rows, width = math.prod(sizes), len(keys) + len(columns)
     small = all(column.whole and column.high < 256 for column in columns)
@@ -344,12 +338,12 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
 
 
 def _raise_bad_row(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column], row: int) -> NoReturn:
-    line, text = next(itertools.islice(_lines(path), row, None))
+    line, text = next(itertools.islice(text_lines(path), row, None))
     sizes = [size for _, size in keys]
     if row >= math.prod(sizes):
         raise bad_line(path, line, f"the end of the file after {row} rows", text)
-    values = zip(keys, np.unravel_index(row, sizes), strict=True)
-    expected = [f"{name} {value + 1}" for (name, _), value in values] + [column.describe() for column in columns]
+    expected = [f"{name} {value + 1}" for (name, _), value in zip(keys, np.unravel_index(row, sizes), strict=True)]
+    expected += [f"{column.name} from {column.low:g} to {column.high:g}" for column in columns]
     raise bad_line(path, line, ", ".join(expected), text)
 
 
@@ -357,7 +351,7 @@ def read_class_table(path: Path, n_classes: int) -> np.ndarray:
     """Read ``class_attribute_labels_continuous.txt``: how many per cent of a class's marks say present."""
     table = np.empty((n_classes, N_ATTRIBUTES))
     done = 0
-    for done, (line, text) in enumerate(_lines(path), start=1):
+    for done, (line, text) in enumerate(text_lines(path), start=1):
         percent = np.array([as_number(cell) for cell in text.split()])
         if done > n_classes or percent.shape != (N_ATTRIBUTES,) or not ((percent >= 0) & (percent <= 100)).all():
             expected = f"one of {n_classes} lines of {N_ATTRIBUTES} numbers from 0 to 100"
@@ -365,20 +359,6 @@ def read_class_table(path: Path, n_classes: int) -> np.ndarray:
         table[done - 1] = percent
     _check_count(path, done, n_classes, "rows, one per class,")
     return table
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines that are not blank."""
-    _check_file(path)
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, text in enumerate(file, start=1):
-            if text.strip():
-                yield number, text.strip()
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected the file {path} of CUB-200-2011 but there is none.")
 
 
 def _check_count(path: Path, count: int, expected: int, what: str) -> None:

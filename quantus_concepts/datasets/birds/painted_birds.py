@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
-from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_side, mask_outside
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_side, mask_outside, position_of
 from quantus_concepts.datasets.birds.attributes import (
     MAX_CONCEPTS,
     MIN_CONCEPTS,
@@ -331,12 +331,7 @@ class PaintedBirds(ConceptDataset):
         return torch.from_numpy(labels * np.where(part < 0, True, visible[:, part]))
 
     def _options_with(self, index: int, concept: str | int) -> np.ndarray:
-        if isinstance(concept, str):
-            check_choice("concept", concept, self.concept_names)
-            place = self.concept_names.index(concept)
-        else:
-            check_whole("concept", concept, 0, len(self.concept_names) - 1)
-            place = int(concept)
+        place = position_of("concept", concept, self.concept_names)
         options = self.options[index].numpy().copy()
         group = int(self.group_of_concept[place])
         options[group] = place - self._starts[group]

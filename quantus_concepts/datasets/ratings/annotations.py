@@ -89,7 +89,7 @@ def _read_record(entry: Any, labels: str) -> Record:
     return Record(entry["img"], entry["explication"], file, label, table)
 
 
-def as_vote(value: Any) -> float | None:
+def as_vote(value: object) -> float | None:
     """Return a vote, NaN where there is none, None where it cannot be read."""
     if type(value) is int and MIN_VOTE <= value <= MAX_VOTE:
         return float(value)

@@ -12,7 +12,7 @@ import torch
 from captum_concepts._support.checks import check_folder, check_path
 from captum_concepts._support.files import image_files, printable, subfolders
 from captum_concepts._support.progress import progress
-from quantus_concepts.datasets.folders import bad_line, list_some, table_rows
+from quantus_concepts.datasets.folders import IMAGE_SUFFIXES, bad_line, list_some, table_rows
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
     DrawingExplanation,
@@ -24,6 +24,7 @@ from quantus_concepts.datasets.ratings.files import (
     COUNTERFACTUAL_EXPLAINERS,
     DRAWING_SUFFIX,
     MAP_SUFFIX,
+    MODALITY_OF_SUFFIX,
     RELEASED_CONCEPTS,
     FileName,
     attribution_path,
@@ -34,8 +35,6 @@ from quantus_concepts.datasets.ratings.files import (
 
 #: What labels are taken from, where not from a file.
 FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-MODALITIES = {MAP_SUFFIX: "map", DRAWING_SUFFIX: "drawing", CONCEPT_SUFFIX: "concepts"}
 #: Files named in an error, and where none is left.
 SHOWN, SHOWN_OF_ALL = 10, 20
 
@@ -81,7 +80,7 @@ class ExplanationFile:
     @property
     def modality(self) -> str:
         """The kind of explanation: "map", "drawing" or "concepts"."""
-        return MODALITIES[self.path.suffix.lower()]
+        return MODALITY_OF_SUFFIX[self.path.suffix.lower()]
 
     def read(self) -> Explanation:
         """Return the explanation; raises ValueError where `note` says why it cannot be used, or its file is bad."""
@@ -156,7 +155,7 @@ def find_explanations(
         for explainer, folder in folders
         # The images themselves are no drawings.
         for path in image_files(
-            folder, tuple(MODALITIES) if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX)
+            folder, tuple(MODALITY_OF_SUFFIX) if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX)
         )
     ]
     if not files:
@@ -317,12 +316,9 @@ def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
         if file.note:
             by_reason[file.note].append(f"{file.explainer}/{file.path.name}")
     # A folder of another data set gives every file one of few reasons: each is named once.
-    budget, texts = limit, []
-    for number, (reason, names) in enumerate(sorted(by_reason.items(), key=lambda item: len(item[1]))):
-        share = len(names) if budget is None else max(1, budget // (len(by_reason) - number))
-        texts.append(f"{list_some(names, share)} ({printable(reason)})")
-        budget = None if budget is None else max(0, budget - min(share, len(names)))
-    return "; ".join(texts)
+    share = None if limit is None else max(1, limit // max(1, len(by_reason)))
+    reasons = sorted(by_reason.items(), key=lambda item: len(item[1]))
+    return "; ".join(f"{list_some(names, share or len(names))} ({printable(reason)})" for reason, names in reasons)
 
 
 def _reason(file: ExplanationFile, error: ValueError) -> str:

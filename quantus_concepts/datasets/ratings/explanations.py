@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
@@ -86,10 +86,13 @@ class ConceptExplanation:
 Explanation = MapExplanation | DrawingExplanation | ConceptExplanation
 
 
-class LazyExplanations(Sequence[Explanation]):
+Key = TypeVar("Key")
+
+
+class LazyExplanations(Sequence[Explanation], Generic[Key]):
     """Explanations that are read, or drawn, on each access; a slice reads none."""
 
-    def __init__(self, load: Callable[[Any], Explanation], keys: Sequence[Any]) -> None:
+    def __init__(self, load: Callable[[Key], Explanation], keys: Sequence[Key]) -> None:
         self._read = load
         self._keys = keys
 

@@ -6,17 +6,17 @@ import math
 import posixpath
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from captum_concepts._support.files import non_file_kind, read_json, reason_of
-from captum_concepts._support.images import MAX_PIXELS, load_image
+from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
@@ -26,6 +26,7 @@ from quantus_concepts.datasets.ratings.explanations import (
 )
 
 MAP_SUFFIX, CONCEPT_SUFFIX, DRAWING_SUFFIX = ".npy", ".json", ".png"
+MODALITY_OF_SUFFIX = {MAP_SUFFIX: "map", DRAWING_SUFFIX: "drawing", CONCEPT_SUFFIX: "concepts"}
 #: Ids of the released explainers whose explanations are concepts.
 CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
 #: Id of CLIP-QDA-sample, for which small values mean important.
@@ -128,9 +129,8 @@ def load_map(path: Path) -> Tensor:
         if not isinstance(array, np.ndarray):
             array.close()
             raise ValueError("it is an archive and not one array")
-        # A file with holes takes no room where it lies.
-        if array.size > _MAX_CHANNELS * MAX_PIXELS or array.dtype.kind not in "biuf":
-            raise ValueError(f"it holds {array.dtype} of shape {array.shape}, expected at most {MAX_PIXELS:,} numbers")
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"it holds {array.dtype}, expected numbers")
         relevance = _drop_channels(np.array(array, dtype=np.float32))
         if relevance is None or not relevance.size:
             shape = tuple(array.shape)
@@ -161,11 +161,7 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
     if max(map(len, content)) > _LONGEST_NAME:
         raise ValueError(f"Expected the names in concept file {path} to have at most {_LONGEST_NAME} characters.")
     counterfactual = ascending and any(key == NO_COUNTERFACTUAL or _TARGET in key for key in content)
-    bad = [
-        f"{name!r}: {value!r}"
-        for name, value in content.items()
-        if not (_is_finite(value) or (counterfactual and value in (math.inf, -math.inf)))
-    ]
+    bad = [f"{name!r}: {value!r}" for name, value in content.items() if not _is_number(value, counterfactual)]
     if bad:
         counterfactuals = NO_COUNTERFACTUAL in content and not ascending
         advice = " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
@@ -216,13 +212,13 @@ def _drop_channels(array: np.ndarray) -> np.ndarray | None:
     return array if array.ndim == 2 else None
 
 
-def _is_finite(value: Any) -> bool:
+def _is_number(value: object, infinite: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+    # A whole number of hundreds of digits is none of float.
+    with suppress(OverflowError):
+        return math.isfinite(value) or (infinite and math.isinf(value))
+    return False
 
 
 def _strip_intervals(entries: dict[str, float]) -> dict[str, float]:

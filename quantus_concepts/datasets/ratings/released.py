@@ -22,6 +22,7 @@ from quantus_concepts.datasets.ratings.files import (
     CONCEPT_SUFFIX,
     COUNTERFACTUAL_EXPLAINERS,
     MAP_SUFFIX,
+    MODALITY_OF_SUFFIX,
     FileName,
     attribution_path,
     load_explanation,
@@ -167,7 +168,7 @@ class _File:
 
     @property
     def modality(self) -> str:
-        return {MAP_SUFFIX: "map", CONCEPT_SUFFIX: "concepts"}.get(self.explanation.suffix, "drawing")
+        return MODALITY_OF_SUFFIX.get(self.explanation.suffix, "drawing")
 
     def load(self) -> Explanation:
         return load_explanation(self.explanation, self.image, self.name, ascending=self.ascending)
@@ -271,7 +272,7 @@ def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str, n_redr
     images = {record.file.image_id for record in records}
     explainers = {record.file.explainer for record in records}
     counts = sorted({len(record.votes) for record in records})
-    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    span = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     notes = [
         f"{len(records)} explanations of {len(images)} images by {len(explainers)} explainers, "
         f"{span} annotator{'' if counts[-1] == 1 else 's'} each."

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quantus_concepts.datasets.scenes.composed import Box, ComposedDataset
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
-from quantus_concepts.datasets.scenes.sources import Pasted
+from quantus_concepts.datasets.scenes.sources import ObjectSource, Pasted, SceneSource
 
 
 class Interleaved(ComposedDataset):
@@ -57,8 +57,8 @@ def _order(object_labels: Tensor, scene_labels: Tensor, n_scenes: int) -> list[i
 class PlacedObjects(ObjectsOnScenes):
     """`ObjectsOnScenes` with every object in the middle, or in the corner nearest to where it would be."""
 
-    def __init__(self, *args: Any, place: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, objects: ObjectSource, scenes: SceneSource, *, place: str, **settings: Any) -> None:
+        super().__init__(objects, scenes, **settings)
         self.place = place
 
     def pasted(self, index: int) -> Pasted | None:

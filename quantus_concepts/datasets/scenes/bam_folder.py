@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,16 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_path
-from captum_concepts._support.files import image_files, non_file_kind, read_text, reason_of, shorten, subfolders
-from captum_concepts._support.images import MAX_PIXELS, load_pixels
+from captum_concepts._support.files import check_plain_file, image_files, reason_of, shorten, subfolders
 from captum_concepts._support.images import image_size as size_of_image
+from captum_concepts._support.images import load_pixels
 from quantus_concepts.datasets.base import SPLITS, check_side
-from quantus_concepts.datasets.folders import bad_line, check_there, list_some
+from quantus_concepts.datasets.folders import ANNOTATED_SUFFIXES, bad_line, check_there, list_some, text_lines
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.scenes.sources import plain_mask
 
-#: Of all masks of an archive unpacked; those of the release take less than half a gigabyte.
-_MOST_BYTES = 2 << 30
 #: From which grey on a pixel of a mask is set.
 _SET = 128
 # In one line, since the command prints an error in one line.
@@ -39,7 +36,6 @@ SPLIT_FOLDERS = {"train": "train", "test": "val"}
 SETTINGS = "compose.json"
 #: Lies in a folder that is being written.
 UNFINISHED = "unfinished"
-SUFFIXES = (".jpg", ".jpeg", ".png")
 #: Masks of the release, by object and the last two digits of the name.
 MASKS_PER_OBJECT = 100
 # Of at most five digits: a label counts class names, and a list as long as the largest is made.
@@ -59,9 +55,9 @@ class PNGMasks:
         path = self.folder / f"{Path(name).stem}.png"
         pixels = load_pixels(path, "L", "Mask")
         if pixels.shape != stored or pixels.max() < _SET:
-            problem = f"of (H, W) = {pixels.shape}" if pixels.shape != stored else "empty"
             raise ValueError(
-                f"Expected mask {path} to be of (H, W) = {stored}, as its image, and not empty but it is {problem}."
+                f"Expected mask {path} to be of (H, W) = {stored}, as its image, and to mark pixels but got "
+                f"{pixels.shape}, at most {pixels.max()} bright."
             )
         mask = Image.fromarray(pixels)
         return np.asarray(mask.resize((size, size), Image.Resampling.NEAREST)) >= _SET
@@ -92,15 +88,10 @@ class NumberedMasks:
 
     def _load(self) -> dict[str, np.ndarray]:
         if self._arrays is None:
+            check_plain_file(self.path, "Archive of masks")
             try:
-                if kind := non_file_kind(self.path):
-                    raise ValueError(f"it is {kind}")
-                with zipfile.ZipFile(self.path) as archive:
-                    sizes = [entry.file_size for entry in archive.infolist()]
-                if max(sizes, default=0) > MAX_PIXELS or sum(sizes) > _MOST_BYTES:
-                    raise ValueError(f"a mask has more than {MAX_PIXELS:,} bytes, or all more than {_MOST_BYTES:,}")
                 with np.load(self.path, allow_pickle=False) as file:
-                    self._arrays = {key: plain_mask(file[key]) for key in file.files}
+                    self._arrays = {key: plain_mask(f"mask {key}", file[key]) for key in file.files}
             except Exception as error:  # a damaged archive fails in any way
                 raise ValueError(f"Masks {self.path} cannot be read ({reason_of(error)}).") from error
         return self._arrays
@@ -196,7 +187,7 @@ class BAMFolder(ComposedDataset):
         split: str = "test",
         view: str = "os",
         image_size: int | Sequence[int] | None = None,
-        transform: Callable[[Tensor], Any] | None = None,
+        transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         check_choice("split", split, SPLITS)
         check_choice("view", view, VIEWS)
@@ -298,10 +289,10 @@ class BAMFolder(ComposedDataset):
             return {
                 path.name: label
                 for label, folder_of in enumerate(subfolders(base))
-                for path in image_files(folder_of, SUFFIXES)
+                for path in image_files(folder_of, ANNOTATED_SUFFIXES)
             }
         labels = read_labels(base.with_name("val.txt"))
-        there = {path.name for path in image_files(base, SUFFIXES)}
+        there = {path.name for path in image_files(base, ANNOTATED_SUFFIXES)}
         check_there((base / name for name in labels), f"the images of {base.with_name('val.txt')} in {base}", there)
         return labels
 
@@ -380,15 +371,12 @@ def read_boxes(path: Path) -> dict[str, Box]:
 
 def _read_list(path: Path, pattern: re.Pattern[str], form: str) -> dict[str, tuple[int, str]]:
     """Return line number and value by the name of the image."""
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected the list {path} of the BAM layout but there is no such file.")
     entries: dict[str, tuple[int, str]] = {}
-    for number, line in enumerate(read_text(path, "List").splitlines(), start=1):
-        if line.strip():
-            match = pattern.fullmatch(line.strip())
-            if match is None or match[1] in entries:
-                raise bad_line(path, number, f"{form!r} with whole numbers, and each image once,", line)
-            entries[match[1]] = number, match[2]
+    for number, line in text_lines(path):
+        match = pattern.fullmatch(line)
+        if match is None or match[1] in entries:
+            raise bad_line(path, number, f"{form!r} with whole numbers, and each image once,", line)
+        entries[match[1]] = number, match[2]
     if not entries:
         raise ValueError(f"Expected images in {path} but it is empty.")
     return entries

@@ -6,18 +6,17 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from PIL import Image
 
 from captum_concepts._support.checks import check_path, check_whole
-from captum_concepts._support.files import write_atomically
 from captum_concepts._support.progress import progress
-from quantus_concepts.datasets.base import SPLITS, check_test_share, n_for_testing
+from quantus_concepts.datasets.base import SPLITS, n_for_testing
 from quantus_concepts.datasets.scenes.bam_folder import (
     FOLDERS,
     OBJ,
@@ -28,7 +27,7 @@ from quantus_concepts.datasets.scenes.bam_folder import (
     UNFINISHED,
 )
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
-from quantus_concepts.datasets.scenes.sources import ObjectSource, Pasted, SceneSource, check_source
+from quantus_concepts.datasets.scenes.sources import ObjectSource, Pasted, SceneSource
 
 _PROGRAM = "quantus-concepts"
 _QUALITY = 95
@@ -115,8 +114,7 @@ def write_bam(
     )
     for name, content in chain([(UNFINISHED, b"")], composition.files(display_progressbar=display_progressbar)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(folder / name) as temporary:
-            temporary.write_bytes(content)
+        (folder / name).write_bytes(content)
     (folder / UNFINISHED).unlink()
     return folder
 
@@ -133,34 +131,25 @@ def plan_composition(
 ) -> Composition:
     """Return what `write_bam` writes."""
     check_whole("n_per_pair", n_per_pair, 2)
-    check_test_share(test_share)
-    check_source("objects", objects)
-    check_source("scenes", scenes)
     n_test = n_for_testing(n_per_pair, test_share)
-    layout = Layout(
-        tuple(folder_names(objects.class_names)),
-        tuple(folder_names(scenes.class_names)),
-        n_per_pair - n_test,
-        n_test,
-        ".png" if lossless else ".jpg",
-    )
     splits = [
         ObjectsOnScenes(
             objects, scenes, split=split, n_per_pair=count, image_size=image_size, test_share=test_share, seed=seed
         )
-        for split, count in zip(SPLITS, (layout.n_train, layout.n_test), strict=True)
+        for split, count in zip(SPLITS, (n_per_pair - n_test, n_test), strict=True)
     ]
-    settings = {"program": _PROGRAM, "seed": seed, "image_size": splits[0].image_size, "test_share": test_share}
-    return Composition(layout, splits, settings)
+    object_names, scene_names = (folder_names(source.class_names) for source in (objects, scenes))
+    return Composition(splits, object_names, scene_names, ".png" if lossless else ".jpg")
 
 
 @dataclass(frozen=True)
 class Composition:
     """The files of a data set in the layout of BAM, by name, before any is composed."""
 
-    layout: Layout
     splits: list[ObjectsOnScenes]
-    settings: dict[str, Any]
+    objects: list[str]
+    scenes: list[str]
+    suffix: str
 
     def names(self) -> list[str]:
         """Return the names of all files, in the order in which they are composed."""
@@ -177,27 +166,39 @@ class Composition:
                 for index in range(len(split)):
                     # Without a commonality every image has an object.
                     pasted, scene = cast(Pasted, split.pasted(index)), split.scene(index)
-                    with_object = _encode(pasted.onto(scene), self.layout.suffix)
+                    with_object = _encode(pasted.onto(scene), self.suffix)
                     mask = _encode(pasted.full_mask(split.image_size), ".png")
-                    contents = (with_object, with_object, _encode(scene, self.layout.suffix), mask)
+                    contents = (with_object, with_object, _encode(scene, self.suffix), mask)
                     names = self._names(split, index)
                     yield from zip(names, contents, strict=True)
                     boxes[-1][Path(names[0]).name] = pasted.box
                     bar.update()
         yield from self._lists(*boxes)
-        yield SETTINGS, json.dumps(self.settings | asdict(self.layout), indent=1).encode()
+        train, test = self.splits
+        settings = {
+            "program": _PROGRAM,
+            "seed": train.seed,
+            "image_size": train.image_size,
+            "test_share": train.test_share,
+            "objects": self.objects,
+            "scenes": self.scenes,
+            "n_train": train.n_per_pair,
+            "n_test": test.n_per_pair,
+            "suffix": self.suffix,
+        }
+        yield SETTINGS, json.dumps(settings, indent=1).encode()
 
     def _names(self, split: ObjectsOnScenes, index: int) -> list[str]:
         """Return the names of an image in each folder of the layout, and of its mask."""
-        layout, folder = self.layout, SPLIT_FOLDERS[split.split]
-        object_name = layout.objects[int(split.object_labels[index])]
-        scene_name = layout.scenes[int(split.scene_labels[index])]
-        number = index // (len(layout.objects) * len(layout.scenes))
-        number += layout.n_train if split.split == "test" else 0
-        name = f"{object_name}-{scene_name}-{number:0{max(4, len(str(layout.n_train + layout.n_test - 1)))}d}"
+        folder = SPLIT_FOLDERS[split.split]
+        n_train, n_test = (part.n_per_pair for part in self.splits)
+        object_name = self.objects[int(split.object_labels[index])]
+        scene_name = self.scenes[int(split.scene_labels[index])]
+        number = index // (len(self.objects) * len(self.scenes)) + (n_train if split.split == "test" else 0)
+        name = f"{object_name}-{scene_name}-{number:0{max(4, len(str(n_train + n_test - 1)))}d}"
         classes = {OBJ: object_name, SCENE: scene_name, SCENE_ONLY: scene_name}
         places = {kind: folder if split.split == "test" else f"{folder}/{classes[kind]}" for kind in FOLDERS}
-        images = [f"{kind}/{places[kind]}/{name}{layout.suffix}" for kind in FOLDERS]
+        images = [f"{kind}/{places[kind]}/{name}{self.suffix}" for kind in FOLDERS]
         return [*images, f"{OBJ}/{folder}_mask/{name}.png"]
 
     def _lists(
@@ -205,9 +206,7 @@ class Composition:
     ) -> Iterator[tuple[str, bytes]]:
         test = self.splits[1]
         for folder in FOLDERS:
-            labels, names = (
-                (test.object_labels, self.layout.objects) if folder == OBJ else (test.scene_labels, self.layout.scenes)
-            )
+            labels, names = (test.object_labels, self.objects) if folder == OBJ else (test.scene_labels, self.scenes)
             rank = {name: number for number, name in enumerate(sorted(names))}
             numbers = [rank[names[label]] for label in labels.tolist()]
             lines = {"val.txt": [f"{name} {number}\n" for name, number in zip(test_boxes, numbers, strict=True)]}
@@ -223,17 +222,6 @@ def _encode(pixels: np.ndarray, suffix: str) -> bytes:
     else:
         Image.fromarray(pixels).save(buffer, format="JPEG", quality=_QUALITY, subsampling=0)
     return buffer.getvalue()
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Classes and numbers of images, from which the names of all files follow."""
-
-    objects: tuple[str, ...]
-    scenes: tuple[str, ...]
-    n_train: int
-    n_test: int
-    suffix: str
 
 
 def folder_names(class_names: Sequence[str]) -> list[str]:

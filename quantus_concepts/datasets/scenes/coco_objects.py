@@ -22,8 +22,9 @@ from captum_concepts._support.checks import (
     check_range,
     different_names,
 )
-from captum_concepts._support.files import quote, read_json, reason_of
-from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turn_upright
+from captum_concepts._support.files import read_json, reason_of
+from captum_concepts._support.images import image_head, load_pixels, turn_upright
+from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.folders import check_there, inside, list_some
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
@@ -31,14 +32,6 @@ from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_o
 #: The ten classes of the authors' release.
 RELEASE_OBJECTS = ("backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra")
 _BORDER = 1.0
-#: Fields of the entries of each list, and their types.
-_FIELDS: dict[str, dict[str, Any]] = {
-    "images": {"id": int | str, "file_name": str},
-    "annotations": {"id": int | str, "image_id": int | str, "category_id": int | str},
-    "categories": {"id": int | str, "name": str},
-}
-#: Farther out no pixel is.
-_FAR = 1e9
 #: Pixels tested in one call.
 _BAND = 1 << 20
 
@@ -46,9 +39,9 @@ _BAND = 1 << 20
 class COCOObjects(ObjectSource):
     """Objects of COCO, or of any data set annotated in its format.
 
-    Polygons need no further package; run-length encoded masks need pycocotools (``pip install
-    "quantus-concepts[coco]"``). Crowds (``iscrowd``) are left out. The annotation file is read once, photographs when
-    accessed. Objects are in the order of the classes, then of the numbers of the photographs and the annotations.
+    Polygons need no further package; run-length encoded masks need pycocotools (the extra ``coco``). Crowds
+    (``iscrowd``) are left out. The annotation file is read once, photographs when accessed. Objects are in the order of
+    the classes, then of the numbers of the photographs and the annotations.
 
     The authors' release takes, from each photograph, the largest object of a class, whatever its size; so do the
     defaults here, but for objects of less than 1 % of the photograph, which would have to be magnified.
@@ -124,17 +117,23 @@ class COCOObjects(ObjectSource):
             raise ValueError(f"Expected argument `class_names` to be a sequence of names but got {class_names!r}.")
         self.annotations = check_file("annotations", annotations, "a JSON file of COCO")
         self.images = check_folder("images", images, "the folder of photographs")
-        content = _read_annotations(self.annotations)
-        categories = {category["name"]: category["id"] for category in content["categories"]}
+        content = read_json(self.annotations, "Annotation file")
+        try:
+            categories = {category["name"]: category["id"] for category in content["categories"]}
+            photographs = {image["id"]: image for image in content["images"]}
+            # Crowds are left out.
+            annotations_of = [(item["category_id"], item) for item in content["annotations"] if not item.get("iscrowd")]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"Expected {self.annotations} to hold images, annotations and categories, as COCO's instances_*.json, "
+                f"but got another content ({reason_of(error)})."
+            ) from error
         if min_photographs is None:
             for name in self.class_names:
                 check_choice("class_names", name, categories)
         labels = {categories[name]: label for label, name in enumerate(self.class_names) if name in categories}
-        photographs = {image["id"]: image for image in content["images"]}
         objects = [
-            self._read(annotation, labels, photographs)
-            for annotation in content["annotations"]
-            if annotation["category_id"] in labels and not annotation.get("iscrowd")
+            self._read(item, labels[category], photographs) for category, item in annotations_of if category in labels
         ]
         objects.sort(key=lambda item: item[:3])
         fitting = [
@@ -180,25 +179,26 @@ class COCOObjects(ObjectSource):
             )
         return cut_out(pixels, mask)
 
-    def _read(self, annotation: dict[str, Any], labels: dict[Any, int], photographs: dict[Any, Any]) -> _Object:
-        number, image, segmentation = annotation["id"], annotation["image_id"], annotation.get("segmentation")
+    def _read(self, annotation: dict[str, Any], label: int, photographs: dict[Any, Any]) -> _Object:
+        number, segmentation = annotation.get("id"), annotation.get("segmentation")
+        image: Any = annotation.get("image_id")
         with _name_annotation(number, self.annotations):
-            if type(number) is not int or abs(number) >> 62:
+            if type(number) is not int:
                 raise ValueError("its 'id' is no whole number")
             if image not in photographs:
                 raise ValueError(f"its image {image} is not listed under 'images'")
-            size = _size(photographs[image])
+            size = int(photographs[image]["height"]), int(photographs[image]["width"])
             if isinstance(segmentation, dict) and {"counts", "size"} <= segmentation.keys():
                 if segmentation["size"] != list(size):
                     raise ValueError(f"its run lengths are of size {segmentation['size']} and not {size}")
             elif not _are_polygons(segmentation):
                 raise ValueError(
                     "its segmentation is neither polygons [[x0, y0, x1, y1, x2, y2, ...], ...] nor run lengths "
-                    "{counts, size}; boxes alone, as those of files other than instances_*.json, cut nothing out"
+                    "{counts, size}, as in instances_*.json"
                 )
             x0, y0, x1, y1 = _extent(segmentation, size)
             return _Object(
-                labels[annotation["category_id"]],
+                label,
                 image,
                 number,
                 inside(self.images, photographs[image]["file_name"], f"image {image}"),
@@ -242,33 +242,11 @@ class _Object(NamedTuple):
     inside: bool
 
 
-def _read_annotations(path: Path) -> dict[str, Any]:
-    content = read_json(path, "Annotation file")
-    for part, fields in _FIELDS.items():
-        entries = content.get(part) if isinstance(content, dict) else None
-        if not isinstance(entries, list):
-            raise ValueError(f"Expected {path} to have a list {part!r}, as COCO's instances_*.json, but it has none.")
-        for number, entry in enumerate(entries):
-            for key, kind in fields.items():
-                if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
-                    raise ValueError(
-                        f"Expected entry {number} of {part!r} in {path} to have a number or a text as {key!r} but got "
-                        f"{quote(entry)}."
-                    )
-    return content
-
-
 def _are_polygons(segmentation: Any) -> bool:
     return (
         isinstance(segmentation, list)
         and segmentation != []
-        and all(
-            isinstance(polygon, list)
-            and len(polygon) >= 6
-            and len(polygon) % 2 == 0
-            and all(isinstance(number, int | float) and -_FAR < number < _FAR for number in polygon)
-            for polygon in segmentation
-        )
+        and all(len(polygon) >= 6 and len(polygon) % 2 == 0 and np.isfinite(polygon).all() for polygon in segmentation)
     )
 
 
@@ -304,8 +282,6 @@ def _mask(segmentation: Any, size: tuple[int, int]) -> np.ndarray:
 def _run_lengths(segmentation: dict[str, Any], size: tuple[int, int]) -> Any:
     """Return run lengths in the compressed form, which pycocotools decodes."""
     if isinstance(segmentation["counts"], list):
-        if not all(type(count) is int for count in segmentation["counts"]):
-            raise ValueError("its run lengths are no whole numbers")
         if sum(segmentation["counts"]) != math.prod(size) or min(segmentation["counts"]) < 0:
             raise ValueError(f"its run lengths do not add up to {math.prod(size)} pixels")
         return _coco().frPyObjects(segmentation, *size)
@@ -313,24 +289,12 @@ def _run_lengths(segmentation: dict[str, Any], size: tuple[int, int]) -> Any:
 
 
 def _coco() -> Any:
-    try:
-        return importlib.import_module("pycocotools.mask")
-    except ImportError as error:
-        raise ImportError(
-            "Run-length encoded masks need pycocotools, which is not installed: "
-            'pip install "quantus-concepts[coco]" (or pip install pycocotools).'
-        ) from error
-
-
-def _size(photograph: dict[str, Any]) -> tuple[int, int]:
-    height, width = int(photograph["height"]), int(photograph["width"])
-    if min(height, width) < 1 or height * width > MAX_PIXELS:
-        raise ValueError(f"its image is said to have (H, W) = ({height}, {width}), of at most {MAX_PIXELS:,} pixels")
-    return height, width
+    check_extra("pycocotools", "coco", "A run-length encoded mask")
+    return importlib.import_module("pycocotools.mask")
 
 
 @contextmanager
-def _name_annotation(annotation: int, path: Path) -> Iterator[None]:
+def _name_annotation(annotation: object, path: Path) -> Iterator[None]:
     """Say which annotation something is wrong with, whatever comes up."""
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import check_choice, check_index, to_numpy
-from captum_concepts._support.shown import describe, one_line, sample_html
+from captum_concepts._support.shown import describe, one_line
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")
@@ -52,9 +52,6 @@ class ComposedSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return sample_html(self, "image", "mask")
 
 
 class ComposedDataset(Dataset[ComposedSample], ABC):
@@ -99,7 +96,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
     view: str
     split: str
     image_size: int
-    transform: Callable[[Tensor], Any] | None
+    transform: Callable[[Tensor], Tensor] | None
 
     def __len__(self) -> int:
         return len(self.object_labels)

@@ -9,10 +9,9 @@ import numpy as np
 
 from captum_concepts._support.checks import check_index, check_path
 from captum_concepts._support.images import image_size, load_pixels, open_image
-from quantus_concepts.datasets.folders import list_classes
+from quantus_concepts.datasets.folders import IMAGE_SUFFIXES, list_classes
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource, cut_out
 
-SCENE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 CUTOUT_SUFFIXES = (".png",)
 _OPAQUE = 128
 
@@ -114,7 +113,7 @@ class SceneFolder(SceneSource):
 
     def __init__(self, root: str | Path) -> None:
         self.root = check_path("root", root)
-        self.class_names, self.paths, self.labels = list_classes(self.root, SCENE_SUFFIXES)
+        self.class_names, self.paths, self.labels = list_classes(self.root, IMAGE_SUFFIXES)
         for path in self.paths:
             image_size(path)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
-from quantus_concepts.datasets.base import SPLITS, check_side, check_test_share, n_for_testing
+from quantus_concepts.datasets.base import SPLITS, check_side, check_test_share, n_for_testing, position_of
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.scenes.sources import (
     Cutout,
@@ -176,7 +175,7 @@ class ObjectsOnScenes(ComposedDataset):
         scale: tuple[float, float] = (3**-0.5, 2**-0.5),
         test_share: float = 0.1,
         seed: int = 0,
-        transform: Callable[[Tensor], Any] | None = None,
+        transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         check_choice("split", split, SPLITS)
         check_choice("view", view, VIEWS)
@@ -354,17 +353,11 @@ def find_class(argument: str, value: str | int | None, names: list[str], default
         # MiniPlaces and other folders write names with "_".
         plain = [name.lower().replace("_", " ") for name in names]
         return plain.index(default) if default in plain else 0
-    if isinstance(value, str):
-        check_choice(argument, value, names)
-        return names.index(value)
-    return check_whole(argument, value, 0, len(names) - 1)
+    return position_of(argument, value, names)
 
 
 def _plain_cutout(cutout: Cutout, number: int) -> Cutout:
-    try:
-        pixels, mask = np.asarray(cutout.pixels), plain_mask(cutout.mask)
-    except ValueError as error:
-        raise ValueError(f"The mask of cut-out {number} cannot be used: {error}.") from error
+    pixels, mask = np.asarray(cutout.pixels), plain_mask(f"the mask of cut-out {number}", cutout.mask)
     if pixels.dtype != np.uint8 or pixels.shape != (*mask.shape, 3):
         raise ValueError(
             f"Expected cut-out {number} to have pixels (h, w, 3) = ({mask.shape[0]}, {mask.shape[1]}, 3) of uint8 but "

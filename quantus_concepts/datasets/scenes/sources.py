@@ -122,16 +122,17 @@ def _source(source: ObjectSource | SceneSource, of: str) -> str:
 
 def check_source(argument: str, source: ObjectSource | SceneSource) -> None:
     """Raise unless the names, labels and groups of a source fit each other."""
-    names, labels = source.class_names, np.asarray(source.labels)
+    names = source.class_names
     if not names or len(set(names)) != len(names):
         raise ValueError(f"Expected `{argument}.class_names` to be different names, at least one, but got {names}.")
-    arrays = {"labels": labels} | ({"groups": np.asarray(source.groups)} if hasattr(source, "groups") else {})
-    for name, array in arrays.items():
+    for name in ("labels", "groups"):
+        array = np.asarray(getattr(source, name, source.labels))
         if array.shape != (len(source),) or array.dtype.kind not in "iu":
             raise ValueError(
                 f"Expected `{argument}.{name}` to be whole numbers of shape (n,) = ({len(source)},) but got "
                 f"{array.dtype} of shape {array.shape}."
             )
+    labels = np.asarray(source.labels)
     if labels.size and not (labels.min() >= 0 and labels.max() < len(names)):
         raise ValueError(
             f"Expected `{argument}.labels` to lie in [0, {len(names) - 1}], one number per class name, but they "
@@ -139,14 +140,16 @@ def check_source(argument: str, source: ObjectSource | SceneSource) -> None:
         )
 
 
-def plain_mask(mask: ArrayLike) -> np.ndarray:
+def plain_mask(name: str, mask: ArrayLike) -> np.ndarray:
     """Return a mask (h, w) of bool; its levels may be 0 and 1 or 0 and 255, and its channels three equal ones."""
     array = np.asarray(mask)
     if array.ndim == 3 and array.shape[2] in (1, 3) and (array == array[..., :1]).all():
         array = array[..., 0]
     binary = array.dtype == bool or any(np.isin(array, (0, high)).all() for high in (1, 255))
     if array.ndim != 2 or not binary:
-        raise ValueError(f"expected a mask (h, w) of 0 and 1, or 0 and 255, but got {array.dtype} of {array.shape}")
+        raise ValueError(
+            f"Expected {name} to be (h, w) of 0 and 1, or 0 and 255, but got {array.dtype} of {array.shape}."
+        )
     return array > 0
 
 

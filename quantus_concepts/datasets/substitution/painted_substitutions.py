@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import check_index, check_whole, find_names
-from captum_concepts._support.shown import describe, one_line, sample_html
+from captum_concepts._support.shown import describe, one_line
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
 
@@ -40,9 +40,6 @@ class SubstitutionSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return sample_html(self, "image", "before")
 
 
 class PaintedSubstitutions(Dataset[SubstitutionSample]):

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from captum_concepts._support.checks import check_choice, check_index, check_whole
 from captum_concepts._support.files import printable, shorten
 from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import one_line, sample_html
+from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
     LICENCE,
@@ -54,9 +54,6 @@ class SUBSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return sample_html(self, "image")
 
 
 class SUB(Dataset[SUBSample]):
@@ -145,10 +142,6 @@ class SUB(Dataset[SUBSample]):
         warn_user(f"The images of {printable(root)} are licensed {shorten(self.licence)}.")
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
-        for kind, names_in_files, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
-            if unused := sorted(set(range(len(names_in_files))) - set(labels[:, column].tolist())):
-                text = shorten(", ".join(names_in_files[place] for place in unused))
-                warn_user(f"No image has these {kind}, which the files name: {text}.")
         recipes = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
         if per_pair is not None:
             chosen = np.flatnonzero(_number_in(recipes) < per_pair)

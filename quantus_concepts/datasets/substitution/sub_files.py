@@ -6,11 +6,11 @@ import importlib
 import io
 import itertools
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,13 +29,17 @@ from captum_concepts._support.files import (
     check_plain_file,
     clear_abandoned,
     parse_json,
-    quote,
     reason_of,
     shorten,
     write_atomically,
 )
 from captum_concepts._support.images import FORMATS, MAX_PIXELS
+from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.progress import progress
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
 COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
@@ -70,14 +74,10 @@ class Place(NamedTuple):
     row: int
 
 
-def arrow(module: str = "pyarrow") -> Any:
+def arrow(module: str = "pyarrow") -> ModuleType:
     """Import a module of the package that reads Parquet, or say how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ValueError(
-            "Parquet files need the package pyarrow: python -m pip install 'quantus-concepts[sub]'."
-        ) from None
+    check_extra("pyarrow", "sub", "A Parquet file")
+    return importlib.import_module(module)
 
 
 def find_files(root: str | Path) -> list[Path]:
@@ -125,7 +125,7 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
     return names, labels.astype(np.int64), n_in_groups
 
 
-def read_images(path: Path, group: int) -> Any:
+def read_images(path: Path, group: int) -> pyarrow.ChunkedArray:
     """Return the images of one row group, as they are stored."""
     # One after another: what the header says of their size is not believed.
     images, size = [], 0
@@ -138,7 +138,7 @@ def read_images(path: Path, group: int) -> Any:
     return arrow().chunked_array(images)
 
 
-def decode_image(stored: Any, row: int, path: Path) -> Tensor:
+def decode_image(stored: pyarrow.ChunkedArray, row: int, path: Path) -> Tensor:
     """Return one image (3, H, W) in [0, 1] of a row group."""
     try:
         content = stored[row].as_py()["bytes"]
@@ -154,12 +154,12 @@ def decode_image(stored: Any, row: int, path: Path) -> Tensor:
 
 
 @contextmanager
-def open_parquet(path: Path, **settings: Any) -> Iterator[Any]:
+def open_parquet(path: Path) -> Iterator[ParquetFile]:
     """Open a Parquet file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
     parquet = arrow("pyarrow.parquet")
     check_plain_file(path, "Parquet file")
     try:
-        with parquet.ParquetFile(path, **settings) as file:
+        with parquet.ParquetFile(path) as file:
             yield file
     except Exception as error:  # a damaged file fails in any way
         raise ValueError(f"Parquet file {path} cannot be read ({reason_of(error)}).") from error
@@ -184,13 +184,11 @@ def _read_names(path: Path, schema: Any) -> Names:
 def _as_names(column: str, names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise TypeError(f"those of {column} are no list of names")
-    counts = Counter(name.replace(SEPARATOR, OFFICIAL) for name in names)
-    if doubled := [name for name, count in counts.items() if count > 1]:
-        raise ValueError(f"{column} names {quote(doubled[0])} twice")
+    different_names(column, [name.replace(SEPARATOR, OFFICIAL) for name in names])
     return tuple(names)
 
 
-def schema_of(attributes: Sequence[str], birds: Sequence[str], licence: str) -> Any:
+def schema_of(attributes: Sequence[str], birds: Sequence[str], licence: str) -> pyarrow.Schema:
     """Return the schema of SUB's files, with the names of labels in its metadata."""
     pa = arrow()
     features = {IMAGE: {"_type": "Image"}} | {

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
+import pandas as pd
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
-from torch import Tensor
+from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_binary, check_choice, check_flag, check_whole, to_array
+from captum_concepts._support.checks import check_binary, check_choice, check_whole, to_array
 from captum_concepts._support.running import predict_logits
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.cem_gain import gain_over_others
 from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.metrics.host.checks import check_concept_order, to_classes
-from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Result, Scored, add_reason, no_reasons
+from quantus_concepts.metrics.host.checks import Truth, check_concept_order, to_classes
+from quantus_concepts.metrics.host.explanations import Explain, add_reason, no_reasons
+from quantus_concepts.metrics.host.metric import ConceptMetric, Result, Scored
 from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts, image_importance, is_concept_model
 from quantus_concepts.metrics.host.record import QuantusArguments
 
@@ -50,7 +53,7 @@ def count_labels(present: Tensor, scored: Tensor) -> Tensor:
     return (scored[..., None] & shows).sum(-2)
 
 
-def to_presence(name: str, value: Any) -> np.ndarray:
+def to_presence(name: str, value: Numbers) -> np.ndarray:
     """Return which concepts images show, (N, L) of 0 and 1, or raise."""
     labels = to_array(name, value)
     if labels.ndim != 2:
@@ -155,10 +158,10 @@ class CEM(ConceptMetric):
 
     def __init__(
         self,
-        concept_labels: Any = None,
+        concept_labels: Numbers | pd.DataFrame | None = None,
         top_l: int = 1,
         only_correct: bool = False,
-        labels: Any = None,
+        labels: Numbers | None = None,
         importance: str = "contribution",
         gain: bool = False,
         **quantus: Unpack[QuantusArguments],
@@ -170,13 +173,13 @@ class CEM(ConceptMetric):
         super().__init__(**quantus)
         check_choice("importance", importance, IMPORTANCES)
         self.top_l, self.only_correct = check_whole("top_l", top_l, 1), only_correct
-        self.importance, self.gain = importance, check_flag("gain", gain)
+        self.importance, self.gain = importance, gain
         if gain:
             self.bounds = (-1.0, 1.0)
         self._columns = getattr(concept_labels, "columns", None)
         self._bind(concept_labels=concept_labels, labels=labels)
 
-    def check_truth(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return labels of concepts (N, L) or of classes (N,), or raise."""
         if name == "labels":
             return to_classes(name, value)
@@ -189,8 +192,8 @@ class CEM(ConceptMetric):
         return labels
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+    ) -> Truth:
         """Raise where the labels are not those of the model's concepts."""
         if "concept_labels" not in truth:
             raise self.lacks("concept_labels")
@@ -203,14 +206,14 @@ class CEM(ConceptMetric):
 
     def score_batch(
         self,
-        model: Any,
+        model: nn.Module,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         explain: Explain,
         *,
         concept_labels: np.ndarray,
         labels: np.ndarray | None = None,
-        **truth: Any,
+        **truth: np.ndarray,
     ) -> Scored:
         """Score some samples by their importances, given or computed from images."""
         logits: Tensor | None = None
@@ -230,7 +233,7 @@ class CEM(ConceptMetric):
         largest = torch.linalg.vector_norm(importance, torch.inf, 1, keepdim=True)
         predicted = order[:, :0] if logits is None else logits.argmax(1, keepdim=True)
         # One transfer from the device for each batch.
-        numbers = torch.cat([part.to(presence) for part in (presence, order, largest, predicted)], 1).cpu()
+        numbers = torch.cat([presence, order.to(presence), largest.to(presence), predicted.to(presence)], 1).cpu()
         presence, order, largest, predicted = numbers.split([self.top_l, self.top_l, 1, predicted.shape[1]], 1)
         if explained is None:
             why = add_reason(why, largest[:, 0].isnan().numpy(), "the model's importances are NaN")
@@ -239,7 +242,7 @@ class CEM(ConceptMetric):
             wrong = predicted[:, 0].numpy() != (y_batch if labels is None else labels)
             why = add_reason(why, wrong, "they are misclassified")
             presence = presence.masked_fill(torch.as_tensor(wrong)[:, None], torch.nan)
-        scores = existence(presence, (self.top_l,))[:, 0].double().numpy()
+        scores = presence.mean(1).double().numpy()
         if not self.gain:
             return Scored(scores, concept_labels.mean(1), why, y_batch, explained)
         scored = ~presence[:, 0].isnan()

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
+import pandas as pd
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
-from torch import Tensor
+from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice, check_flag
+from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits, to_host
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.cgim import NO_CLASS, ClassSums, agreement, cgim_reasons
 from quantus_concepts.metrics.host.checks import (
     SELECT,
+    Truth,
     check_classes,
     check_concept_order,
     to_class_concepts,
     to_classes,
 )
-from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Explain, Result, Scored, count_reasons
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Result, Scored, count_reasons
 from quantus_concepts.metrics.host.model import IMPORTANCES, image_importance, is_concept_model, linear_weights
 from quantus_concepts.metrics.host.record import QuantusArguments
 
@@ -155,9 +159,9 @@ class CGIM(ConceptMetric):
 
     def __init__(
         self,
-        class_concepts: Any,
+        class_concepts: Numbers | pd.DataFrame,
         per: str = "concept",
-        labels: Any = None,
+        labels: Numbers | None = None,
         importance: str = "contribution",
         centred: bool = False,
         **quantus: Unpack[QuantusArguments],
@@ -172,10 +176,10 @@ class CGIM(ConceptMetric):
         check_choice("importance", importance, IMPORTANCES)
         self.class_concepts = to_class_concepts("class_concepts", class_concepts)
         self._columns = getattr(class_concepts, "columns", None)
-        self.per, self.importance, self.centred = per, importance, check_flag("centred", centred)
+        self.per, self.importance, self.centred = per, importance, centred
         self._bind(labels=labels)
 
-    def check_truth(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return classes (N,), or raise where `class_concepts` has no such row."""
         labels, n_classes = to_classes(name, value), len(self.class_concepts)
         if (labels >= n_classes).any():
@@ -186,8 +190,8 @@ class CGIM(ConceptMetric):
         return labels
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+    ) -> Truth:
         """Raise without a model, or where the concepts are in another order."""
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
@@ -197,13 +201,13 @@ class CGIM(ConceptMetric):
 
     def score_batch(
         self,
-        model: Any,
+        model: nn.Module,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         explain: Explain,
         *,
         labels: np.ndarray,
-        **truth: Any,
+        **truth: np.ndarray,
     ) -> ClassScored:
         """Sum up the importances of some samples by class; `finish` compares the means with what people say."""
         n_classes, n_concepts = self.class_concepts.shape

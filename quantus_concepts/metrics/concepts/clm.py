@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
-from torch import Tensor
+from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice, check_flag, check_range, check_whole
+from captum_concepts._support.checks import check_choice, check_range, check_whole
 from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.part_specificity import own_and_other_hits
@@ -25,6 +26,7 @@ from quantus_concepts.functional.regions import (
 from quantus_concepts.metrics.concepts.cem import ZERO
 from quantus_concepts.metrics.concepts.locations import chance_at_places, concepts_by_part, first_with_part
 from quantus_concepts.metrics.host.checks import (
+    Truth,
     check_images,
     check_mask_size,
     check_parts,
@@ -32,9 +34,11 @@ from quantus_concepts.metrics.host.checks import (
     to_parts,
     to_points,
 )
-from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons, usable
+from quantus_concepts.metrics.host.explanations import Explain, add_reason, no_reasons, usable
+from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
+    ConceptModel,
     check_concepts,
     concept_maps,
     image_importance,
@@ -138,10 +142,10 @@ class CLM(ConceptMetric):
         self,
         alpha: float = 1.0,
         threshold: float | None = None,
-        points: Any = None,
-        part_of_concept: Any = None,
+        points: Numbers | None = None,
+        part_of_concept: Numbers | None = None,
         top_l: int = 1,
-        masks: Any = None,
+        masks: Numbers | None = None,
         mask_hit: str = "centre",
         importance: str = "contribution",
         specificity: bool = False,
@@ -157,7 +161,7 @@ class CLM(ConceptMetric):
             check_range("threshold", threshold, -math.inf, math.inf, open_low=True, open_high=True)
         check_choice("mask_hit", mask_hit, MASK_HITS)
         check_choice("importance", importance, IMPORTANCES)
-        if check_flag("specificity", specificity):
+        if specificity:
             if threshold is not None or masks is not None:
                 raise ValueError("Expected argument `specificity` without `threshold` and `masks`: it compares parts.")
             self.bounds = (-1.0, 1.0)
@@ -166,6 +170,8 @@ class CLM(ConceptMetric):
         self.alpha, self.threshold, self.mask_hit, self.importance = alpha, threshold, mask_hit, importance
         self.top_l, self.specificity = check_whole("top_l", top_l, 1), specificity
         self.part_of_concept = None if part_of_concept is None else to_parts("part_of_concept", part_of_concept)
+        #: (L,): the part of each concept; none where no points are bound.
+        self._parts = np.empty(0, dtype=int) if self.part_of_concept is None else self.part_of_concept
         if self.part_of_concept is not None:
             localisable = int((self.part_of_concept >= 0).sum())
             if top_l > localisable:
@@ -175,7 +181,7 @@ class CLM(ConceptMetric):
                 )
         self._bind(points=points, masks=masks)
 
-    def check_truth(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return places (N, P, Q, 2) or masks (N, 1, H, W), or raise."""
         if name != "points":
             return to_masks(name, value)
@@ -186,8 +192,8 @@ class CLM(ConceptMetric):
         return points
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+    ) -> Truth:
         """Return the places of parts, or else the masks, of a call; raise where there are none."""
         check_images(x_batch)
         has_points = "points" in truth
@@ -210,7 +216,7 @@ class CLM(ConceptMetric):
         check_mask_size(name, masks, x_batch)
         return {"masks": masks[:, 0]}
 
-    def _check_explained(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> None:
+    def _check_explained(self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray) -> None:
         """Raise where the explained concepts are none of those with a part."""
         n_concepts = len(self._parts)
         outside = (y_batch < 0) | (y_batch >= n_concepts)
@@ -224,14 +230,14 @@ class CLM(ConceptMetric):
 
     def score_batch(
         self,
-        model: Any,
+        model: nn.Module,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         explain: Explain,
         *,
         points: np.ndarray | None = None,
         masks: np.ndarray | None = None,
-        **truth: Any,
+        **truth: np.ndarray,
     ) -> Scored:
         """Score some maps, or some images with a concept model."""
         if points is not None and is_concept_model(model):
@@ -268,7 +274,9 @@ class CLM(ConceptMetric):
             hits = self._hits(maps, own.masked_fill(torch.as_tensor(part)[:, None] < 0, -1), size)
         return Scored(hits.numpy().astype(float), self._chance(hidden[:, None]), why, None, explained)
 
-    def _score_images(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, points: np.ndarray) -> Scored:
+    def _score_images(
+        self, model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, points: np.ndarray
+    ) -> Scored:
         """Score the maps of the most important concepts that have a part, Equation 11."""
         features, parts = shared_features(model, x_batch), self._parts
         importance, _ = image_importance(model, x_batch, y_batch, self.importance, features)
@@ -298,11 +306,6 @@ class CLM(ConceptMetric):
         why = add_reason(why, unseen, f"no part of the first {self.top_l} concepts is visible")
         why = add_reason(why, np.isnan(scores) & ~(unknown | zero | unseen), "the model's maps are not finite")
         return Scored(scores, self._chance(hidden), why, y_batch)
-
-    @property
-    def _parts(self) -> np.ndarray:
-        """(L,): the part of each concept; none where no points are bound."""
-        return np.empty(0, dtype=int) if self.part_of_concept is None else self.part_of_concept
 
     def _hits(self, maps: Tensor, own: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the hits (n,) of maps at the best of their own pixels (n, Q)."""

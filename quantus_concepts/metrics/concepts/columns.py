@@ -25,7 +25,13 @@ from quantus_concepts.metrics.concepts.cgim import class_sums
 from quantus_concepts.metrics.concepts.interventions import Interventions
 from quantus_concepts.metrics.concepts.locations import Locations
 from quantus_concepts.metrics.concepts.names import Block, Score
-from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs, shares_features
+from quantus_concepts.metrics.host.model import (
+    ConceptModel,
+    ConceptOutputs,
+    concept_importances,
+    concept_outputs,
+    shares_features,
+)
 
 
 class ConceptBatch(NamedTuple):
@@ -150,7 +156,8 @@ class ModelScorer:
         blocks += self._intervention_blocks(values, predicted, labels, concepts, number)
         blocks += self._substitution_blocks(values, batch)
         if self.variants.moves and batch.before is not None:
-            blocks += self._movement_blocks(values, predicted, batch, before)
+            earlier = concept_outputs(self.model, batch.before, before)
+            blocks += self._movement_blocks(values, predicted, batch, earlier)
         if order is not None and "contribution" in importances:
             first = order[list(importances).index("contribution"), :, :1]
             blocks.append(([col.NEGATIVE_FIRST], values.gather(1, first) < 0))
@@ -227,9 +234,8 @@ class ModelScorer:
         return blocks
 
     def _movement_blocks(
-        self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None
+        self, values: Tensor, predicted: Tensor, batch: ConceptBatch, earlier: ConceptOutputs
     ) -> list[Block]:
-        earlier = concept_outputs(self.model, batch.before, features)
         moved = movement(earlier.values, values, torch.as_tensor(batch.added), torch.as_tensor(batch.removed))
         # Whatever the threshold.
         rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)

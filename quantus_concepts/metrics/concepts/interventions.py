@@ -6,15 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from torch import Tensor
 
 from captum_concepts._support.checks import check_shape, check_whole
 from captum_concepts.models.interventions import Levels
+from captum_concepts.pictures.gallery import figure_of
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.interventions import (
     ORDERS,
     checked_groups,
@@ -44,7 +48,7 @@ class Interventions:
 
     counts: tuple[int, ...] | None
     orders: tuple[str, ...]
-    groups: Any
+    groups: Numbers | None
     seed: int
     answers: tuple[str, ...] = ("", col.WRONG_LABELS)
 
@@ -92,7 +96,9 @@ class Interventions:
                 yield from (((order, count, None, answer), row) for count, row in zip(counts, classes, strict=True))
 
 
-def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataFrame | None = None) -> tuple[Any, Any]:
+def plot_interventions(
+    table: pd.DataFrame, ax: Axes | Sequence[Axes] | np.ndarray | None = None, *, control: pd.DataFrame | None = None
+) -> tuple[Figure, np.ndarray]:
     """Draw intervention curves: a panel for each model, a line for each order, and dashed the control.
 
     Parameters
@@ -132,7 +138,7 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataF
     axes[0].set_ylabel("class accuracy in %")
     # Beside the panels: curves go through every corner of them.
     axes[len(models) - 1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
-    return axes[0].figure, axes[: len(models)]
+    return figure_of(axes[0]), axes[: len(models)]
 
 
 def _draw_control(panel: Axes, rows: pd.DataFrame) -> None:

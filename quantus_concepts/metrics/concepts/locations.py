@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -212,7 +211,7 @@ class GaussianRegion:
         self._table = np.empty((0, len(self._alphas)))
         self._size = (0, 0)
 
-    def hits(self, points: Any, size: tuple[int, int]) -> np.ndarray:
+    def hits(self, points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         """Return the hits (..., len(alphas)) of the best of the places (..., Q, 2) of parts; NaN for hidden ones."""
         if self._size != size:
             self._table, self._size = self._make(size), size

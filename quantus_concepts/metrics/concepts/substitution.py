@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
-from torch import Tensor
+from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_choice, check_range
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
-from quantus_concepts.metrics.host.checks import checked_classes, to_classes, to_numbers
-from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons
+from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.metrics.host.checks import Truth, checked_classes, to_classes, to_numbers
+from quantus_concepts.metrics.host.explanations import Explain, add_reason, no_reasons
+from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
 from quantus_concepts.metrics.host.model import is_concept_model, share, shared_outputs
 from quantus_concepts.metrics.host.record import QuantusArguments
 
@@ -91,11 +93,11 @@ class SubstitutionScore(ConceptMetric):
 
     def __init__(
         self,
-        added: Any = None,
-        removed: Any = None,
+        added: Numbers | None = None,
+        removed: Numbers | None = None,
         score: str = "added",
         threshold: float = 0.5,
-        pairs: Any = None,
+        pairs: Numbers | None = None,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind the concepts. A score of 1 says that the model sees the concept put in, or the other gone.
@@ -108,13 +110,13 @@ class SubstitutionScore(ConceptMetric):
         self.score, self.threshold = score, float(threshold)
         self._bind(added=added, removed=removed, pairs=pairs)
 
-    def check_truth(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return concepts or pairs (N,), or raise."""
         return to_classes(name, value) if name == "pairs" else to_numbers(name, value)
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+    ) -> Truth:
         """Raise unless there are concepts and something that values come from."""
         for name in dict.fromkeys(("added", self.score)):
             if name not in truth:
@@ -129,7 +131,7 @@ class SubstitutionScore(ConceptMetric):
 
     def score_batch(
         self,
-        model: Any,
+        model: nn.Module,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         explain: Explain,
@@ -137,7 +139,7 @@ class SubstitutionScore(ConceptMetric):
         added: np.ndarray,
         removed: np.ndarray | None = None,
         pairs: np.ndarray | None = None,
-        **truth: Any,
+        **truth: np.ndarray,
     ) -> Scored:
         """Score some samples by their concept values, given or computed from images."""
         if x_batch.ndim == 4:
@@ -161,7 +163,7 @@ class SubstitutionScore(ConceptMetric):
         return Scored(scores, np.full(len(added), CHANCE), why, pairs)
 
 
-def _values(model: Any, images: np.ndarray, y_batch: np.ndarray) -> Tensor:
+def _values(model: nn.Module, images: np.ndarray, y_batch: np.ndarray) -> Tensor:
     """Return the concept values (n, L) that a concept model or a plain module gives for images."""
     if is_concept_model(model):
         outputs = shared_outputs(model, images)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quantus_concepts.metrics.host.metric import Explain
+from quantus_concepts.metrics.host.explanations import Explain
 
 N_CHECKED = 2
 #: Least correlation with the given explanations of a deterministic method; rounding differs with the batch.

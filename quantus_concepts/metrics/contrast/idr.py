@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from quantus_concepts.functional import idr
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 
@@ -77,9 +79,9 @@ class IDR(ReExplainingMetric):
 
     def __init__(
         self,
-        counterpart: Any = None,
-        masks: Any = None,
-        labels: Any = None,
+        counterpart: Numbers | None = None,
+        masks: Numbers | None = None,
+        labels: Numbers | None = None,
         agreement: float = 0.3,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
@@ -91,7 +93,7 @@ class IDR(ReExplainingMetric):
         self._bind_shared(agreement, counterpart=counterpart, masks=masks, labels=labels)
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
     ) -> Scored:
         """Score some samples: 0, 1 or NaN."""
         labels, counterpart = truth["labels"], truth["counterpart"]

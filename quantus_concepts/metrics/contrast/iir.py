@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
@@ -14,10 +14,12 @@ from torch import nn
 
 from captum_concepts._support.checks import check_kind, check_range, to_numpy
 from quantus_concepts.functional import iir, perturbation
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, PatchEffect, left_out, patch_effect, score_pair
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import Scored
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.record import OF_REGIONS, QuantusArguments
 
@@ -112,11 +114,11 @@ class IIR(ReExplainingMetric):
 
     def __init__(
         self,
-        patched: Any = None,
+        patched: Numbers | None = None,
         patch: Patch | None = None,
         threshold: float = 0.1,
-        masks: Any = None,
-        labels: Any = None,
+        masks: Numbers | None = None,
+        labels: Numbers | None = None,
         average: bool = False,
         tolerance: float | None = None,
         agreement: float = 0.3,
@@ -148,8 +150,13 @@ class IIR(ReExplainingMetric):
         return float(self.converged.mean()) if self.converged.size else float("nan")
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        truth: dict[str, np.ndarray],
+        explain: Explain,
+    ) -> dict[str, np.ndarray]:
         """Check all samples of a call together; add the objects that patches start from, a row for each sample."""
         if "patched" not in truth and self.patch is None:
             raise ValueError(
@@ -161,7 +168,7 @@ class IIR(ReExplainingMetric):
         return super().check_call(model, x_batch, y_batch, truth, explain)
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
     ) -> Patched:
         """Score some samples, with the patches given or made."""
         logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=truth["labels"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_module
 from captum_concepts._support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 
@@ -94,9 +96,9 @@ class MCS(ReExplainingMetric):
     def __init__(
         self,
         contrast_model: nn.Module,
-        contrast_labels: Any = None,
-        masks: Any = None,
-        labels: Any = None,
+        contrast_labels: Numbers | None = None,
+        masks: Numbers | None = None,
+        labels: Numbers | None = None,
         random_region: bool = False,
         seed: int = 0,
         agreement: float = 0.3,
@@ -114,8 +116,13 @@ class MCS(ReExplainingMetric):
         self._bind_shared(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        truth: dict[str, np.ndarray],
+        explain: Explain,
+    ) -> dict[str, np.ndarray]:
         """Check all samples of a call together, and move the masks if they are to be moved."""
         truth = super().check_call(model, x_batch, y_batch, truth, explain)
         if self.random_region:
@@ -124,7 +131,7 @@ class MCS(ReExplainingMetric):
         return truth
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
     ) -> Scored:
         """Score some samples under the two models."""
         other, labels, contrast_labels = self.contrast_model, truth["labels"], truth["contrast_labels"]

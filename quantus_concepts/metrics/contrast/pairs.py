@@ -12,7 +12,7 @@ from torch import Tensor
 from captum_concepts._support.running import to_host
 from quantus_concepts.functional import concept_attribution
 from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.metrics.host.metric import FAILED, add_reason, no_reasons
+from quantus_concepts.metrics.host.explanations import FAILED, add_reason, no_reasons
 
 MISCLASSIFIED = "the model misclassifies the image"
 UNDEFINED_MAP = "attributions hold NaN or infinity"

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_finite, check_normalisation, to_array, to_numpy
 from captum_concepts._support.running import to_host, to_model
 from captum_concepts._support.shown import one_line
+from quantus_concepts.functional.arguments import Numbers, to_tensor
 from quantus_concepts.metrics.contrast.checks import check_same_shape
 from quantus_concepts.metrics.contrast.patch_optimisation import (
     ETA1,
     PatchResult,
-    as_tensor,
     check_pixel_range,
     check_settings,
     optimise_patch,
@@ -54,7 +54,7 @@ class Patch:
         of its range.
     """
 
-    init: Any
+    init: Numbers
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
     pixel_range: tuple[float, float] = (0.0, 1.0)
@@ -133,9 +133,9 @@ class Patch:
     def make(
         self,
         model: nn.Module,
-        x_batch: Any,
-        masks: Any,
-        init: Any = None,
+        x_batch: Numbers,
+        masks: Numbers,
+        init: Numbers | None = None,
         display_progressbar: bool | None = None,
     ) -> PatchResult:
         """Optimise the patches of some images.
@@ -165,8 +165,8 @@ class Patch:
         """
         # Tensors made in inference mode cannot take part in a backward pass.
         with torch.inference_mode(False):
-            x = to_model(model, as_tensor("x_batch", x_batch))
-            start = to_model(model, as_tensor("init", self.init if init is None else init))
+            x = to_model(model, to_tensor("x_batch", x_batch).detach())
+            start = to_model(model, to_tensor("init", self.init if init is None else init).detach())
             mean, std = self._normalisation(x)
             # Its arguments are checked on the CPU, where they are read together.
             images, objects = to_host(

@@ -17,11 +17,10 @@ from captum_concepts._support.checks import (
     check_range,
     check_shape,
     check_whole,
-    to_array,
-    to_tensor,
 )
 from captum_concepts._support.running import evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts._support.shown import one_line
+from quantus_concepts.functional.arguments import Numbers, to_tensor
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.host.checks import check_outputs, join_numbers, to_masks
 
@@ -66,9 +65,9 @@ class PatchResult(NamedTuple):
 
 def optimise_patch(
     model: nn.Module,
-    images: Any,
-    masks: Any,
-    init: Any,
+    images: Numbers,
+    masks: Numbers,
+    init: Numbers,
     *,
     preprocess: Callable[[Tensor], Tensor] | None = None,
     pixel_range: tuple[float, float] = (0.0, 1.0),
@@ -279,10 +278,10 @@ def _measure(
 
 
 def _checked_tensors(
-    images: Any, masks: Any, init: Any, pixel_range: tuple[float, float]
+    images: Numbers, masks: Numbers, init: Numbers, pixel_range: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return images, masks and objects as tensors (N, ., H, W), or raise if they do not go together."""
-    x, start = to_host(as_tensor("images", images), as_tensor("init", init))
+    x, start = to_host(to_tensor("images", images).detach(), to_tensor("init", init).detach())
     check_shape("images", x, ("N", "C", "H", "W"), (None,) * 4)
     start = start.expand(len(x), *start.shape) if start.ndim == 3 else start
     check_shape("init", start, ("N", "C", "H", "W"), tuple(x.shape))
@@ -299,15 +298,7 @@ def _checked_tensors(
     return x, regions, start
 
 
-def as_tensor(name: str, value: Any) -> Tensor:
-    """Return a tensor of an array, sharing its memory where torch can."""
-    # Negative strides and arrays that cannot be written do not suit torch.
-    if isinstance(value, Tensor):
-        return to_tensor(name, value)
-    return torch.as_tensor(np.require(to_array(name, value), requirements=("C", "W")))
-
-
-def check_settings(pixel_range: tuple[float, float], squared: bool, **numbers: Any) -> None:
+def check_settings(pixel_range: tuple[float, float], squared: bool, **numbers: float | None) -> None:
     """Raise if a setting of the descent is out of its range, or `squared` comes without a `step_size`."""
     if not pixel_range[0] < pixel_range[1]:
         raise ValueError(f"Expected argument `pixel_range` to be the lower end first but got {pixel_range}.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,8 @@ from tqdm.auto import tqdm
 from captum_concepts._support.checks import check_finite, check_range
 from captum_concepts._support.running import evaluation_mode, predict_logits
 from captum_concepts._support.shown import one_line
-from quantus_concepts.metrics.contrast.regions import Subject, batches
+from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.metrics.contrast.regions import ImageSource, Subject, batches
 from quantus_concepts.metrics.host.checks import check_classes, check_outputs
 
 # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
@@ -146,10 +146,10 @@ class PremiseCheck:
 
 def check_premise(
     model: nn.Module,
-    with_feature: Any,
-    without_feature: Any,
-    only_feature: Any,
-    labels: Any,
+    with_feature: ImageSource,
+    without_feature: ImageSource,
+    only_feature: ImageSource,
+    labels: Numbers,
     *,
     name: str = "the model",
     feature: str = "common feature",
@@ -203,8 +203,8 @@ def check_premise(
         if not callable(images):
             check_finite(source, images)
     sets = [Subject(model, images, labels) for images in sources.values()]
-    labels = sets[0].labels
-    n = len(labels)
+    truth = sets[0].labels.numpy()
+    n = len(truth)
     predicted = np.empty((3, n), dtype=np.int64)
     divergence = np.empty(n)
     chance = math.nan
@@ -216,12 +216,11 @@ def check_premise(
             here = slice(rows[0], rows[-1] + 1)
             logits = [_logits(model, name, subject.batch(rows)) for subject in sets]
             chance = 1 / logits[0].shape[1]
-            check_classes("labels", labels[here].numpy(), logits[0].shape[1])
+            check_classes("labels", truth[here], logits[0].shape[1])
             predicted[:, here] = torch.stack(logits).argmax(2).numpy()
             first, second = (scores.log_softmax(1) for scores in logits[:2])
             divergence[here] = (first.exp() * (first - second)).sum(1).clamp(min=0).numpy()
             bar.update(len(rows))
-    truth = labels.numpy()
     correct = predicted[0] == truth
     same = predicted[0] == predicted[1]
     return PremiseCheck(

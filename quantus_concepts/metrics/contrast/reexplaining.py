@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_finite, check_range, check_shape, to_array
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.agreement import disagreement
 from quantus_concepts.metrics.contrast.checks import check_aligned, check_differs, check_same_shape
 from quantus_concepts.metrics.contrast.pairs import Regions, attribute_region
@@ -27,7 +27,8 @@ from quantus_concepts.metrics.host.checks import (
     to_masks,
     unusable_masks,
 )
-from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, no_reasons
+from quantus_concepts.metrics.host.explanations import FAILED, Explain, no_reasons
+from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.record import OF_REGIONS
 
@@ -60,13 +61,13 @@ class ReExplainingMetric(ConceptMetric):
     #: Mean score of a random attribution.
     chance = math.nan
 
-    def _bind_shared(self, agreement: float, **truth: Any) -> None:
+    def _bind_shared(self, agreement: float, **truth: Numbers | None) -> None:
         """Take the arguments that all three share."""
         check_range("agreement", agreement, -1, 1)
         self.agreement = float(agreement)
         self._bind(**truth)
 
-    def check_truth(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return masks, classes or images as an array, or raise."""
         if name == "masks":
             return to_masks(name, value, usable=True)
@@ -79,8 +80,13 @@ class ReExplainingMetric(ConceptMetric):
         return images
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        truth: dict[str, np.ndarray],
+        explain: Explain,
+    ) -> dict[str, np.ndarray]:
         """Check the masks, the second images and the method; a row of ``refused`` says why it is another method."""
         for name in self.needed:
             if name not in truth:
@@ -96,12 +102,15 @@ class ReExplainingMetric(ConceptMetric):
                 "that made `a_batch`. `captum_concepts.explain_func` makes one of any Captum attribution."
             )
         s_batch = truth.pop("s_batch", None)
-        if "masks" not in truth and s_batch is None:
+        if "masks" in truth:
+            masks = truth["masks"]
+        elif s_batch is not None:
+            masks = to_masks("s_batch", s_batch, usable=True)
+        else:
             raise ValueError(
                 f"{self.name} needs to know which region it asks about: pass `s_batch` (N, 1, H, W), or bind `masks` "
                 "in the constructor."
             )
-        masks = truth["masks"] if "masks" in truth else to_masks("s_batch", s_batch, usable=True)
         check_mask_size("masks" if "masks" in truth else "s_batch", masks, x_batch)
         bad = unusable_masks(masks)
         # An empty mask has no mean, which makes the score NaN.
@@ -142,7 +151,12 @@ class ReExplainingMetric(ConceptMetric):
         return logits
 
     def attribute(
-        self, explain: Explain, truth: Mapping[str, Any], model: nn.Module, images: np.ndarray, classes: np.ndarray
+        self,
+        explain: Explain,
+        truth: Mapping[str, np.ndarray],
+        model: nn.Module,
+        images: np.ndarray,
+        classes: np.ndarray,
     ) -> tuple[Regions, Regions]:
         """Return what the batch's explanations give to the regions, and those of another model or of other images."""
         refused, masks = truth["refused"], torch.as_tensor(truth["masks"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,16 +14,22 @@ from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_module, check_shape, to_array, to_tensor
 from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
-from captum_concepts._support.shown import one_line
-from captum_concepts.backbones.embedding import read_batch
+from captum_concepts._support.shown import describe, one_line
+from captum_concepts.backbones.embedding import Batch, read_batch
 from quantus_concepts.functional import positive_percentile
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
 from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer, to_masks
-from quantus_concepts.metrics.host.metric import call_explain_func
+from quantus_concepts.metrics.host.explanations import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
+#: Images (N, C, H, W), a function from n rows to (n, C, H, W), or batches of them or of tuples that begin with them.
+ImageSource = Numbers | Callable[[list[int]], Tensor] | Iterable[Batch]
+#: Of N images: (N, 1, H, W) of 0 and 1, or a function from rows to theirs.
+Masks = Tensor | Callable[[list[int]], Tensor]
+MaskSource = Numbers | Callable[[list[int]], Tensor]
 
-@dataclass(frozen=True, eq=False)
+
 class Subject:
     """A model, and the images and classes it is explained for; one object is explained once.
 
@@ -49,22 +55,19 @@ class Subject:
         or there is no image.
     """
 
-    model: nn.Module
-    images: Any
-    labels: Any
-
-    def __repr__(self) -> str:
-        return one_line(self)
-
-    def __post_init__(self) -> None:
-        check_module("model", self.model)
-        object.__setattr__(self, "labels", torch.as_tensor(to_classes("labels", self.labels, filled=True)))
-        object.__setattr__(self, "images", as_image_source("images", self.images))
+    def __init__(self, model: nn.Module, images: ImageSource, labels: Numbers) -> None:
+        check_module("model", model)
+        self.model = model
+        self.labels = torch.as_tensor(to_classes("labels", labels, filled=True))
+        self.images = as_image_source("images", images)
         if isinstance(self.images, Tensor) and len(self.images) != len(self.labels):
             raise ValueError(
                 f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
                 f"but got {tuple(self.labels.shape)}."
             )
+
+    def __repr__(self) -> str:
+        return describe(self, model=self.model, images=self.images, labels=self.labels)
 
     def __len__(self) -> int:
         """Return N."""
@@ -168,7 +171,7 @@ class Subject:
         return self.logits(batch_size).argmax(1) == self.labels
 
 
-def gives_batches(name: str, images: Any) -> bool:
+def gives_batches(name: str, images: object) -> bool:
     """Tell whether images come in batches; raise where they come in no order, or only once."""
     if isinstance(images, list | tuple):
         # A list of numbers is an array.
@@ -202,8 +205,6 @@ def batches(count: int, batch_size: int) -> list[list[int]]:
 
 
 ExplainFunc = Callable[..., np.ndarray]
-#: Of N images: (N, 1, H, W) of 0 and 1, or a function from rows to theirs.
-Masks = Tensor | Callable[[list[int]], Tensor]
 
 
 @dataclass
@@ -234,9 +235,9 @@ class RegionAttributions:
 def attribute_regions(
     methods: Mapping[str, ExplainFunc],
     subjects: Iterable[Subject],
-    masks: Any,
+    masks: MaskSource,
     *,
-    elsewhere: Mapping[Subject, Any] | None = None,
+    elsewhere: Mapping[Subject, MaskSource] | None = None,
     keep: Mapping[Subject, Sequence[int]] | None = None,
     batch_size: int = 64,
     display_progressbar: bool = False,
@@ -335,16 +336,18 @@ def _undefined_attributions(
     return RegionAttributions(inside, outside, failure=reason)
 
 
-def as_image_source(name: str, images: Any) -> Any:
+def as_image_source(name: str, images: ImageSource) -> Tensor | Callable[[list[int]], Tensor] | Iterable[Batch]:
     """Return an array as a tensor (N, C, H, W), and a function of rows or batches as they are; or raise."""
-    if callable(images) or gives_batches(name, images):
+    if callable(images):
         return images
+    if gives_batches(name, images):
+        return cast(Iterable[Batch], images)
     tensor = torch.as_tensor(to_array(name, images))
     check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
     return tensor
 
 
-def as_regions(name: str, masks: Any, subjects: Iterable[Subject]) -> Masks:
+def as_regions(name: str, masks: MaskSource, subjects: Iterable[Subject]) -> Masks:
     """Return a function as it is and masks as a tensor of bool; raise if they do not suit the images."""
     if callable(masks):
         return masks

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_kind, check_range, check_shape, to_numpy
 from quantus_concepts import functional
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
 from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED
@@ -22,7 +23,9 @@ from quantus_concepts.metrics.contrast.pairs import Regions, left_out, patch_eff
 from quantus_concepts.metrics.contrast.reexplaining import UNMARKED
 from quantus_concepts.metrics.contrast.regions import (
     ExplainFunc,
+    ImageSource,
     Masks,
+    MaskSource,
     RegionAttributions,
     Subject,
     as_regions,
@@ -32,7 +35,7 @@ from quantus_concepts.metrics.contrast.regions import (
     take_rows,
 )
 from quantus_concepts.metrics.host.checks import unusable_masks
-from quantus_concepts.metrics.host.metric import FAILED
+from quantus_concepts.metrics.host.explanations import FAILED
 from quantus_concepts.metrics.host.rows import score_row
 
 #: Two subjects that are compared image by image.
@@ -45,12 +48,12 @@ COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason
 
 def score_contrasts(
     methods: Mapping[str, ExplainFunc],
-    masks: Any,
+    masks: MaskSource,
     *,
     mcs: Pair | None = None,
     idr: Pair | None = None,
     iir: Pair | None = None,
-    converged: Any = None,
+    converged: Numbers | None = None,
     tolerance: float = 0.05,
     threshold: float = 0.1,
     seed: int = 0,
@@ -233,11 +236,11 @@ RELATIVE, CORRELATION = "relative MCS", "correlation"
 
 def score_relative(
     methods: Mapping[str, ExplainFunc],
-    masks: Any,
+    masks: MaskSource,
     models: Mapping[float, nn.Module],
-    images: Any,
-    without: Any,
-    labels: Any,
+    images: ImageSource,
+    without: ImageSource,
+    labels: Numbers,
     *,
     seed: int = 0,
     batch_size: int = 64,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,12 +18,18 @@ from captum_concepts._support.checks import (
     check_shape,
     to_array,
 )
+from quantus_concepts.functional.arguments import Numbers
+
+Explainer = TypeVar("Explainer")
+
+#: Ground truth of samples by the name of its argument, a row for each.
+Truth = dict[str, np.ndarray]
 
 #: What data sets know of each image, with a row for each.
 OF_IMAGES = ("added", "removed", "pairs")
 
 
-def truth_lookup(loader: Any) -> Callable[..., Any]:
+def truth_lookup(loader: object) -> Callable[..., Any]:
     """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
     dataset = getattr(loader, "dataset", None)
     part = dataset if isinstance(dataset, Subset) else None
@@ -39,28 +45,32 @@ def truth_lookup(loader: Any) -> Callable[..., Any]:
     return truth_of
 
 
-def model_names(model: Any) -> tuple[Any, Any]:
+def model_names(model: object) -> tuple[Sequence[str] | None, Sequence[str] | None]:
     """Return the names of classes and of concepts that a concept model, or the first of several, has; None for none."""
     first = next(iter(model.values()), None) if isinstance(model, Mapping) else model
     return getattr(first, "class_names", None), getattr(getattr(first, "concept_layer", None), "names", None)
 
 
-def to_classes(name: str, value: Any, *, filled: bool = False) -> np.ndarray:
-    """Return class indices (N,) of int, at least one if `filled`, or raise; floats that are whole are such."""
+def to_classes(name: str, value: Numbers, *, filled: bool = False) -> np.ndarray:
+    """Return class indices (N,), at least one if `filled`; also of whole floats, of (N, 1) and of one-hot rows."""
     labels = to_array(name, value)
-    check_shape(name, labels, ("N",), (None,))
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    elif labels.ndim == 2 and np.isin(labels, (0, 1)).all() and (labels.sum(1) == 1).all():
+        labels = labels.argmax(1)
     if filled and not len(labels):
         raise ValueError(f"Expected argument `{name}` to hold the class of at least one image but it is empty.")
     # Infinity, too, is its own floor.
-    are_indices = labels.dtype.kind in "iu" or (
-        labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
-    )
-    if not are_indices or (labels < 0).any():
-        raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
-    return labels.astype(int)
+    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool((np.floor(labels) == labels).all()))
+    if labels.ndim != 1 or not whole or not np.isfinite(labels).all() or (labels < 0).any():
+        raise ValueError(
+            f"Expected argument `{name}` to hold class indices (N,), 0, 1, 2, ..., or one-hot rows (N, K), but got "
+            f"{labels.dtype} of shape {labels.shape}: {labels.ravel()[:5]}."
+        )
+    return labels.astype(np.int64)
 
 
-def to_class_concepts(name: str, value: Any) -> np.ndarray:
+def to_class_concepts(name: str, value: Numbers) -> np.ndarray:
     """Return how far concepts belong to classes, (K, L) of float64 in [0, 1], or raise."""
     table = to_array(name, value)
     check_shape(name, table, ("K", "L"), (None, None))
@@ -75,7 +85,7 @@ def to_class_concepts(name: str, value: Any) -> np.ndarray:
     return np.array(table, dtype=float)
 
 
-def to_numbers(name: str, value: Any, axis: str = "N") -> np.ndarray:
+def to_numbers(name: str, value: Numbers, axis: str = "N") -> np.ndarray:
     """Return numbers of parts or concepts, one for each item of an axis, -1 for none, as int64; or raise."""
     numbers = to_array(name, value)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
@@ -95,12 +105,12 @@ def to_numbers(name: str, value: Any, axis: str = "N") -> np.ndarray:
     return numbers.astype(np.int64)
 
 
-def to_parts(name: str, value: Any) -> np.ndarray:
+def to_parts(name: str, value: Numbers) -> np.ndarray:
     """Return the part of each concept, (L,) of int64, -1 for none; or raise."""
     return to_numbers(name, value, "L")
 
 
-def to_points(name: str, value: Any) -> np.ndarray:
+def to_points(name: str, value: Numbers) -> np.ndarray:
     """Return places (x, y) of parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
     array = to_array(name, value)
     if array.ndim == 3:
@@ -113,7 +123,7 @@ def to_points(name: str, value: Any) -> np.ndarray:
     return array.astype(float)
 
 
-def to_masks(name: str, value: Any, *, usable: bool = False) -> np.ndarray:
+def to_masks(name: str, value: Numbers, *, usable: bool = False) -> np.ndarray:
     """Return masks (N, 1, H, W) of bool, with `usable` not all of them empty or full; or raise."""
     array = to_array(name, value)
     masks = array[:, None] if array.ndim == 3 else array
@@ -133,7 +143,7 @@ def to_masks(name: str, value: Any, *, usable: bool = False) -> np.ndarray:
     return masks
 
 
-def to_explainer(name: str, value: Any) -> Any:
+def to_explainer(name: str, value: Explainer) -> Explainer:
     """Return a function that explains any model it is given, or raise; a Captum attribution is none by itself."""
     # The method of an attribution is bound to one model.
     owner = getattr(value, "__self__", None) if getattr(value, "__name__", "") == "attribute" else value
@@ -160,7 +170,7 @@ def check_parts(parts: np.ndarray, points: np.ndarray) -> None:
 SELECT = "If the model's bank leaves concepts out, `dataset.select(model.bank.names)` has the truth of the others."
 
 
-def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) -> None:
+def check_concept_order(name: str, columns: Sequence[str] | None, model: object) -> None:
     """Raise where a model has the concept of a column elsewhere; names that only one of them knows tell nothing."""
     if columns is None:
         return

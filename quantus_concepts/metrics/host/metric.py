@@ -8,7 +8,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Self, Unpack
 
@@ -16,22 +16,23 @@ import numpy as np
 import torch
 from quantus.helpers import utils, warn
 from quantus.helpers.enums import DataType, ModelType
+from quantus.helpers.model.model_interface import ModelInterface
 from quantus.metrics.base import Metric
-from torch import Tensor, nn
+from torch import nn
 from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_whole, to_array, to_numpy
 from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
-from quantus_concepts.metrics.host.checks import to_explainer
-from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model, no_concept_model
+from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.metrics.host.checks import Truth, to_classes, to_explainer
+from quantus_concepts.metrics.host.explanations import FAILED, Explain, as_attributions, normalise_each
+from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
 N_RECORDS = 256
 _COUNT = itemgetter(0)
-#: How the reasons begin for which the explanation method is to blame.
-FAILED = "the explanation method failed: "
 
 
 @dataclass(frozen=True)
@@ -76,18 +77,6 @@ def count_reasons(why: np.ndarray, n: int) -> dict[str, Counted]:
     return dict(sorted(counts.items(), key=_is_failure)) if len(counts) > 1 else counts
 
 
-def no_reasons(n: int) -> np.ndarray:
-    """Return `why` (n,) of samples whose scores are defined."""
-    return np.full(n, "", dtype=object)
-
-
-def add_reason(why: np.ndarray, rows: np.ndarray | np.bool_, reason: str) -> np.ndarray:
-    """Return `why` (n,) with a further reason in the rows (n,) of bool."""
-    # A line each: errors of users' methods may have several.
-    reason = " ".join(reason.split())
-    return np.where(rows, np.where(why == "", reason, why + "\n" + reason), why) if rows.any() else why
-
-
 class Counted(NamedTuple):
     """How many of `total` samples, concepts or classes have a reason."""
 
@@ -104,7 +93,7 @@ class Result:
     reasons: dict[str, Counted]
     outcome: str = "scores are NaN"
 
-    def describe(self, method: str | None) -> str:
+    def describe(self, method: object) -> str:
         """Write why scores are undefined, of an explanation method of this name."""
         name = "" if method is None else f" {method!r}"
         parts = []
@@ -117,84 +106,6 @@ class Result:
             if counted:
                 parts.append(start + "; ".join(counted))
         return f"{self.outcome} where {'; and where '.join(parts)}."
-
-
-class Attributed(NamedTuple):
-    """Attributions (n, ...), NaN where they cannot be used, with the reasons (n,), and whether any is not zero."""
-
-    values: np.ndarray
-    why: np.ndarray
-    explained: bool
-
-
-@dataclass(frozen=True)
-class Explain:
-    """Gives the attributions of samples when it is called; nothing is explained for a metric that does not ask."""
-
-    metric: ConceptMetric
-    model: Any
-    x_batch: np.ndarray
-    y_batch: np.ndarray
-    #: Attributions given by the caller, and why they cannot be used.
-    given: np.ndarray | None = None
-    failure: str = ""
-    func: Callable[..., Any] | None = None
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-    #: Further arguments of the model itself.
-    predict_kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self) -> tuple[np.ndarray, str]:
-        """Return the attributions, as the metric is set to treat them, and "" or why there are none."""
-        attributions, failure = self.given, self.failure
-        if attributions is None and self.func is None:
-            wrong = no_concept_model(self.metric.name, self.model, self.x_batch)
-            raise ValueError(
-                f"{self.metric.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a "
-                f"concept model as `model` it computes what it needs by itself{', but ' + wrong if wrong else ''}."
-            )
-        if attributions is None:
-            attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
-        if self.metric.normalise or self.metric.abs:
-            attributions = self.metric.treat(attributions)
-        # Torch takes neither negative strides nor, without a warning, what cannot be written.
-        return np.require(attributions, requirements=("C", "W")), failure
-
-    def compute(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
-        """Explain any model and inputs with the method; return the attributions untreated, and why there are none."""
-        assert self.func is not None
-        return call_explain_func(self.func, model, x_batch, y_batch, **self.keywords)
-
-    def of_concepts(self, n_concepts: int, truth: str) -> Attributed:
-        """Return the attributions (n, L) of concepts, as many as the ground truth of this name has; else NaN."""
-        if self.x_batch.ndim == 2 and self.x_batch.shape[1] != n_concepts:
-            raise ValueError(
-                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as `{truth}` has, "
-                f"but got shape {self.x_batch.shape}. Pass a head as `model` with the values, or a concept model "
-                "(captum_concepts.BottleneckCBM) with its own inputs."
-            )
-        a_batch, failure = self()
-        if self.x_batch.ndim == 4 and a_batch.shape[1:] not in ((n_concepts,), (0,)):
-            wrong = no_concept_model(self.metric.name, self.model, self.x_batch)
-            if wrong:
-                # Maps of an image are what every method gives for such a model: no method is to blame.
-                n = len(a_batch)
-                return Attributed(np.full((n, n_concepts), np.nan), np.full(n, wrong, object), explained=True)
-        return usable(a_batch, failure, (n_concepts,), "the number of concepts (L,)")
-
-
-def usable(a_batch: np.ndarray, failure: str, shape: tuple[int, ...], meaning: str) -> Attributed:
-    """Return attributions (n, *shape), NaN where one cannot be used, and why."""
-    n = len(a_batch)
-    if a_batch.shape[1:] != shape:
-        if not failure and a_batch.shape[1:] != (0,):
-            failure = f"a sample's attributions have shape {a_batch.shape[1:]}, expected {meaning} = {shape}"
-        why = add_reason(no_reasons(n), np.full(n, bool(failure)), FAILED + failure)
-        return Attributed(np.full((n, *shape), np.nan), why, explained=False)
-    finite = np.isfinite(a_batch.reshape(n, -1)).all(axis=1)
-    why = np.where(finite, "", FAILED + "attributions hold NaN or infinity").astype(object)
-    if not finite.all():
-        a_batch = np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
-    return Attributed(a_batch, why, explained=bool(a_batch.any()))
 
 
 class ConceptMetric(DrawsScores, Metric[list[float]]):
@@ -259,13 +170,13 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """
         raise NotImplementedError
 
-    def check_truth(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return ground truth of this name as an array, or raise; called for what is bound and for what is passed."""
         return np.asarray(to_numpy(value), order="C")
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+    ) -> Truth:
         """Check all samples of a call or an update together; return the truth, with a row for each sample."""
         return truth
 
@@ -285,13 +196,13 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         s_batch: np.ndarray | None = None,
         channel_first: bool | None = None,
         explain_func: Callable[..., np.ndarray] | None = None,
-        explain_func_kwargs: dict[str, Any] | None = None,
-        model_predict_kwargs: dict[str, Any] | None = None,
+        explain_func_kwargs: dict[str, object] | None = None,
+        model_predict_kwargs: dict[str, object] | None = None,
         softmax: bool | None = False,
         device: str | None = None,
         batch_size: int = 64,
-        custom_batch: Any = None,
-        **kwargs: Any,
+        custom_batch: Mapping[str, Numbers] | None = None,
+        **kwargs: object,
     ) -> list[float]:
         """Evaluate a batch of explanations; the keywords are those of every Quantus metric."""
         warn.check_kwargs(kwargs)
@@ -312,30 +223,30 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     def evaluate_batch(
         self,
-        model: Any,
+        model: nn.Module | ModelInterface[nn.Module] | None,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         a_batch: np.ndarray | None = None,
         s_batch: np.ndarray | None = None,
-        **truth: Any,
+        **truth: Numbers,
     ) -> list[float]:
         """Return the scores of one batch, channels first, without a record."""
-        module = model.get_model() if hasattr(model, "get_model") else model
-        scored = self._score(module, x_batch, y_batch, a_batch, s_batch, truth, len(x_batch), channel_first=True)
+        module = model.get_model() if isinstance(model, ModelInterface) else model
+        scored = self._score(module, x_batch, y_batch, a_batch, s_batch, truth, None, channel_first=True)
         scores: list[float] = self.finish(scored[0]).scores.tolist()
         return scores
 
     def update(
         self,
-        model: Any,
-        x_batch: Any,
-        y_batch: Any = None,
-        a_batch: Any = None,
-        s_batch: Any = None,
+        model: nn.Module | None,
+        x_batch: Numbers,
+        y_batch: Numbers | None = None,
+        a_batch: Numbers | None = None,
+        s_batch: Numbers | None = None,
         *,
         explain_func: Callable[..., np.ndarray] | None = None,
-        explain_func_kwargs: dict[str, Any] | None = None,
-        **truth: Any,
+        explain_func_kwargs: dict[str, object] | None = None,
+        **truth: Numbers,
     ) -> None:
         """Add a batch; `compute` then gives what one call with all batches would give.
 
@@ -371,7 +282,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         if y_batch is None:
             y_batch = _predicted_classes(model, x_batch)
         scored = self._score(
-            *(model, x_batch, y_batch, a_batch, s_batch, truth, len(x_batch), None),
+            *(model, x_batch, y_batch, a_batch, s_batch, truth, None, None),
             *(explain_func, explain_func_kwargs or {}, {}),
         )
         self._updates = self._joined([*self._updates, *scored])
@@ -397,7 +308,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Forget all batches."""
         self._updates = []
 
-    def merge_state(self, other: Any) -> None:
+    def merge_state(self, other: Self) -> None:
         """Add the batches of another metric of the same class and settings, of another process for instance.
 
         Metrics can be pickled: gather them, and merge them in the order in which the scores should come.
@@ -458,25 +369,25 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     def _score(
         self,
-        model: Any,
-        x_batch: Any,
-        y_batch: Any,
-        a_batch: Any,
-        s_batch: Any,
-        passed: Mapping[str, Any],
-        batch_size: int,
+        model: nn.Module | None,
+        x_batch: Numbers,
+        y_batch: Numbers,
+        a_batch: Numbers | None,
+        s_batch: Numbers | None,
+        passed: Mapping[str, Numbers],
+        batch_size: int | None,
         channel_first: bool | None,
-        explain_func: Callable[..., Any] | None = None,
-        keywords: Mapping[str, Any] | None = None,
-        predict_kwargs: Mapping[str, Any] | None = None,
+        explain_func: Callable[..., object] | None = None,
+        keywords: Mapping[str, object] | None = None,
+        predict_kwargs: Mapping[str, object] | None = None,
     ) -> list[Scored]:
         """Check the arguments of a call or an update, and score the samples batch by batch."""
-        x_batch, y_batch = _check_inputs(model, x_batch, y_batch)
+        inputs, classes = _check_inputs(model, x_batch, y_batch)
         if not isinstance(channel_first, bool):
-            channel_first = utils.infer_channel_first(x_batch)
-        x_batch = utils.make_channel_first(x_batch, channel_first)
-        n = len(x_batch)
-        truth: dict[str, Any] = {} if s_batch is None else {"s_batch": to_numpy(s_batch)}
+            channel_first = utils.infer_channel_first(inputs)
+        inputs = utils.make_channel_first(inputs, channel_first)
+        n = len(inputs)
+        truth: Truth = {} if s_batch is None else {"s_batch": to_numpy(s_batch)}
         for name in self.sample_truth:
             value = self.check_truth(name, passed[name]) if name in passed else getattr(self, name)
             if value is not None:
@@ -485,24 +396,24 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             if len(value) != n:
                 raise ValueError(_misaligned(name, len(value), n))
         given, failure = (None, "") if a_batch is None else as_attributions(a_batch, n)
+        treat = self.treat if self.normalise or self.abs else None
         explain = Explain(
-            self, model, x_batch, y_batch, given, failure, explain_func, keywords or {}, predict_kwargs or {}
+            *(self.name, treat, model, inputs, classes, given, failure),
+            *(explain_func, keywords or {}, predict_kwargs or {}),
         )
         scored = []
         with evaluation_mode(model):
-            truth = self.check_call(model, x_batch, y_batch, truth, explain)
+            truth = self.check_call(model, inputs, classes, truth, explain)
+            batch_size = batch_size or n
             starts = range(0, n, batch_size)
             for start in tqdm(starts, desc=self.name, unit="batch") if self.display_progressbar else starts:
                 rows = slice(start, min(start + batch_size, n))
-                x, y = x_batch[rows], y_batch[rows]
+                x, y = inputs[rows], classes[rows]
                 batch = replace(explain, x_batch=x, y_batch=y, given=None if given is None else given[rows])
-                batch_truth = dict(truth)
-                for name in truth:
-                    batch_truth[name] = truth[name][rows]
-                scored.append(self.score_batch(model, x, y, batch, **batch_truth))
+                scored.append(self.score_batch(model, x, y, batch, **{name: truth[name][rows] for name in truth}))
         return scored
 
-    def _conclude(self, parts: Sequence[Scored], method: str | None = None) -> list[float]:
+    def _conclude(self, parts: Sequence[Scored], method: object = None) -> list[float]:
         """Join batches, record and warn once, and return the scores as Quantus does."""
         scored = parts[0].join(*parts[1:]) if len(parts) > 1 else parts[0]
         result = self.finish(scored)
@@ -546,7 +457,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             logging.getLogger(__name__).error("`aggregate_func` raised %s: %s", type(error).__name__, error)
             return scores
 
-    def _check_passed(self, passed: Any) -> Mapping[str, Any]:
+    def _check_passed(self, passed: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         """Return the ground truth passed with a call, by the name of its argument, or raise for anything else."""
         if not isinstance(passed, Mapping):
             raise TypeError(
@@ -561,7 +472,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         return passed
 
 
-def check_keywords(metric: type, keywords: Mapping[str, Any]) -> None:
+def check_keywords(metric: type, keywords: Mapping[str, object]) -> None:
     """Raise for a keyword that a metric does not take, naming the nearest of those it does."""
     unknown = list(keywords.keys() - DEFAULTS.keys())
     if unknown:
@@ -573,98 +484,35 @@ def check_keywords(metric: type, keywords: Mapping[str, Any]) -> None:
         raise TypeError(f"{metric.__name__} has no argument `{unknown[0]}`. {hint}")
 
 
-def nanmean(scores: Any) -> float:
+def nanmean(scores: Numbers) -> float:
     """Mean of the defined scores; NaN, without numpy's warning, where none is defined."""
     values = np.asarray(scores, dtype=float)
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
 
-def call_explain_func(
-    func: Callable[..., Any], model: Any, x_batch: np.ndarray, y_batch: np.ndarray, **keywords: Any
-) -> tuple[np.ndarray, str]:
-    """Explain samples; return the attributions, and "" or why there are none."""
-    try:
-        attributions = func(model=model, inputs=x_batch, targets=y_batch, **keywords)
-    except Exception as error:
-        # A method of the user's own may raise anything, and quantus.evaluate would lose all other results.
-        return no_attributions(len(x_batch)), f"it raised {type(error).__name__}: {' '.join(str(error).split())}"
-    return as_attributions(attributions, len(x_batch))
-
-
-def no_attributions(n_samples: int) -> np.ndarray:
-    """Return explanations that are not there, (n_samples, 0): without a single value for a sample."""
-    return np.empty((n_samples, 0))
-
-
-def as_attributions(value: Any, n_samples: int) -> tuple[np.ndarray, str]:
-    """Return attributions in float32 or float64, a row for each sample, and "" or why they cannot be used."""
-    try:
-        if isinstance(value, list | tuple):
-            value = [to_numpy(row) if isinstance(row, Tensor) else row for row in value]
-        if isinstance(value, np.ma.MaskedArray):
-            value = np.ma.filled(value.astype(float), np.nan)
-        array = value if isinstance(value, np.ndarray) else to_numpy(value)
-    except Exception as error:
-        wrong = f"gave no array but {type(value).__name__} ({type(error).__name__}: {error})"
-        return no_attributions(n_samples), f"it {wrong}"
-    wrong = ""
-    if array.ndim == 0 or len(array) != n_samples:
-        wrong = f"gave an array of shape {array.shape} for {n_samples} samples"
-    elif array.dtype.kind not in "fiub":
-        wrong = f"gave attributions that are not numeric but {array.dtype}"
-    elif not array.size:
-        wrong = f"gave an array of shape {array.shape}, without a value"
-    if wrong:
-        return no_attributions(n_samples), f"it {wrong}"
-    # Torch takes neither half precision of every kind, nor 80 bits, nor the other order of bytes.
-    short = array.dtype.kind == "f" and array.dtype.itemsize <= 4
-    return array.astype(np.float32 if short else np.float64, copy=False), ""
-
-
-def normalise_each(a_batch: np.ndarray, normalise_func: Callable[..., np.ndarray]) -> np.ndarray:
-    """Return each sample's attributions normalised by themselves; NaN where they were not finite."""
-    finite = np.isfinite(a_batch.reshape(len(a_batch), -1)).all(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        result = np.concatenate([normalise_func(row[None]) for row in a_batch])
-    # Some normalisations make zeros of NaN.
-    return result if finite.all() else np.where(finite.reshape(-1, *[1] * (result.ndim - 1)), result, np.nan)
-
-
-def _check_inputs(model: Any, x_batch: Any, y_batch: Any) -> tuple[np.ndarray, np.ndarray]:
+def _check_inputs(model: nn.Module | None, x_batch: Numbers, y_batch: Numbers) -> tuple[np.ndarray, np.ndarray]:
     """Return samples and classes as arrays, or raise for those no metric can work with."""
     # Torch knows no negative strides.
-    x_batch = np.ascontiguousarray(to_array("x_batch", x_batch))
-    y_batch = np.asarray(to_array("y_batch", y_batch), order="C")
+    inputs = np.ascontiguousarray(to_array("x_batch", x_batch))
     if model is not None and not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {what}.")
-    if x_batch.ndim < 2 or not len(x_batch):
+    if inputs.ndim < 2 or not len(inputs):
         raise ValueError(
-            f"Expected argument `x_batch` to have shape (N, ...), with at least one sample, but got {x_batch.shape}."
+            f"Expected argument `x_batch` to have shape (N, ...), with at least one sample, but got {inputs.shape}."
         )
-    if y_batch.shape != (len(x_batch),):
-        remedy = ""
-        if y_batch.ndim == 0:
-            remedy = " One sample is a batch of one: `x_batch[None]`, `y_batch[None]`."
-        elif y_batch.ndim == 2:
-            remedy = f" It holds class indices: `y_batch{'.argmax(1)' if y_batch.shape[1] > 1 else '[:, 0]'}`."
-        raise ValueError(
-            f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.{remedy}"
-        )
-    if y_batch.dtype.kind not in "iu":
-        raise TypeError(
-            f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}. It holds class indices: "
-            "`y_batch.astype(int)`."
-        )
+    classes = to_classes("y_batch", y_batch)
+    if len(classes) != len(inputs):
+        raise ValueError(f"Expected argument `y_batch` to have shape (N,) = ({len(inputs)},) but got {classes.shape}.")
     # A sum propagates NaN and infinity, and needs no mask of the array's size.
     with np.errstate(all="ignore"):
-        if x_batch.dtype.kind == "f" and not np.isfinite(x_batch.sum()) and not np.isfinite(x_batch).all():
-            first = tuple(int(i) for i in np.argwhere(~np.isfinite(x_batch))[0])
+        if inputs.dtype.kind == "f" and not np.isfinite(inputs.sum()) and not np.isfinite(inputs).all():
+            first = tuple(int(i) for i in np.argwhere(~np.isfinite(inputs))[0])
             raise ValueError(
                 f"Expected argument `x_batch` to be finite but it holds NaN or infinity, the first at {first}. Remove "
                 "or repair these samples."
             )
-    return x_batch, y_batch
+    return inputs, classes
 
 
 def _misaligned(name: str, n_rows: int, n_samples: int) -> str:
@@ -677,7 +525,7 @@ def _misaligned(name: str, n_rows: int, n_samples: int) -> str:
     )
 
 
-def _predicted_classes(model: Any, x_batch: Any) -> np.ndarray:
+def _predicted_classes(model: nn.Module | None, x_batch: Numbers) -> np.ndarray:
     if model is None:
         raise ValueError("Expected argument `y_batch` to hold classes, since there is no `model` to predict them.")
     with evaluation_mode(model), torch.no_grad():
@@ -686,7 +534,7 @@ def _predicted_classes(model: Any, x_batch: Any) -> np.ndarray:
     return predicted
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _equal(first: object, second: object) -> bool:
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
     return bool(first == second)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -25,6 +26,8 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.random_banks import RandomBank
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.checks import SELECT, checked_classes
 
 R = TypeVar("R")
@@ -64,6 +67,9 @@ class FeatureSharing(ConceptModel, Protocol):
         """Return maps (N, k, h, w) from ``self.features(images)``; `concepts` as in `concept_maps`."""
 
 
+#: Baseline models, or random banks of the embeddings of a model; by one name, or without.
+Controls = Iterable[ConceptModel | RandomBank] | Mapping[str, Iterable[ConceptModel | RandomBank]]
+
 #: How to turn another model into a concept model.
 REMEDY = (
     "captum_concepts.PostHocCBM.fit makes one of a classifier, BottleneckCBM(features, concept_layer, head) of the "
@@ -74,13 +80,13 @@ REMEDY = (
 # and does not find the registered children of a module.
 
 
-def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
+def is_concept_model(model: object) -> TypeGuard[ConceptModel]:
     """Return whether a model has the members of `ConceptModel`."""
     # Most models that are none lack the first member.
     return isinstance(model, ConceptChain) or (hasattr(model, "concept_predictor") and not missing_members(model))
 
 
-def missing_members(model: Any) -> str:
+def missing_members(model: object) -> str:
     """Return which members of `ConceptModel` a model does not have, or has as a method; empty if none."""
     if isinstance(model, ConceptChain):
         return ""
@@ -94,7 +100,7 @@ def missing_members(model: Any) -> str:
     return f"without {', '.join(absent)}" if absent else ""
 
 
-def check_concept_models(name: str, value: Any) -> dict[str, ConceptModel]:
+def check_concept_models(name: str, value: ConceptModel | Mapping[Any, ConceptModel]) -> dict[str, ConceptModel]:
     """Return concept models by name, one alone under "model"; or raise where one is none."""
     models = {str(key): model for key, model in value.items()} if isinstance(value, Mapping) else {"model": value}
     if not models:
@@ -108,23 +114,44 @@ def check_concept_models(name: str, value: Any) -> dict[str, ConceptModel]:
     return models
 
 
-def check_controls(value: Any) -> tuple[str, list[ConceptModel]]:
-    """Return the name of baseline models and the models, or raise where there are several names."""
+def check_controls(value: Controls, model: ConceptModel | Mapping[str, ConceptModel]) -> tuple[str, list[ConceptModel]]:
+    """Return the name of baseline models and the models, those of random banks included; or raise."""
     groups = value if isinstance(value, Mapping) else {"control": value}
     if len(groups) > 1:
         raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(groups)}.")
-    models = [model for group in groups.values() for model in checks.as_list("controls", group, "concept models")]
+    models = []
+    for group in groups.values():
+        for control in checks.as_list("controls", group, "concept models or random banks"):
+            models.append(_bank_model(model, control) if isinstance(control, RandomBank) else control)
     if models:
         check_concept_models("controls", dict(enumerate(models)))
     return (str(next(iter(groups))) if models else ""), models
 
 
-def shares_features(model: Any) -> TypeGuard[FeatureSharing]:
+def _bank_model(model: ConceptModel | Mapping[str, ConceptModel], bank: RandomBank) -> ConceptModel:
+    """Return the concept model of a random bank, over the embeddings of the model that is scored."""
+    from captum_concepts.bank.bank import ConceptBank
+    from captum_concepts.models.cbm import PostHocCBM
+
+    models = [*model.values()] if isinstance(model, Mapping) else [model]
+    chain = getattr(models[0], "bottleneck", models[0])
+    if len(models) > 1 or not isinstance(chain, ConceptChain):
+        raise TypeError(
+            "Expected argument `controls` to hold concept models, or random banks beside one PostHocCBM or "
+            f"BottleneckCBM, but got random banks beside {', '.join(type(other).__name__ for other in models)}."
+        )
+    head = copy.deepcopy(bank.head).to(device_of(chain)).eval()
+    directions = ConceptBank(bank.cavs, bank.intercepts, settings={"method": "random"})
+    values = getattr(chain, "values", "margin")
+    return PostHocCBM(chain.features, directions, head, values, pool=chain.embed_features, maps=chain.feature_maps)
+
+
+def shares_features(model: object) -> TypeGuard[FeatureSharing]:
     """Return whether a model has the members of `FeatureSharing`."""
     return is_concept_model(model) and hasattr(model, "values_from_features") and hasattr(model, "maps_from_features")
 
 
-def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
+def no_concept_model(metric: str, model: object, x_batch: np.ndarray) -> str:
     """Say why a metric cannot use a model on images, and what to do; empty if the model is not the reason."""
     if x_batch.ndim != 4 or model is None or is_concept_model(model):
         return ""
@@ -142,24 +169,24 @@ class ConceptOutputs(NamedTuple):
     logits: Tensor
 
 
-def backbone_features(model: FeatureSharing, images: Any) -> Tensor:
+def backbone_features(model: FeatureSharing, images: Numbers) -> Tensor:
     """Run the backbone of a concept model once over images (N, C, H, W)."""
     with torch.no_grad():
         return model.features(to_model(model.features, images))
 
 
-def concept_outputs(model: ConceptModel, images: Any, features: Tensor | None = None) -> ConceptOutputs:
+def concept_outputs(model: ConceptModel, images: Numbers, features: Tensor | None = None) -> ConceptOutputs:
     """Run a concept model once over images (N, C, H, W), or over their `features` where it shares them."""
-    # Under autocast only the backbone runs in half precision: what is compared afterwards would tie.
+    # Under autocast only the backbone runs in half precision: it would round values, and make them tie.
     with torch.no_grad():
         if shares_features(model):
             features = backbone_features(model, images) if features is None else features
-            with full_precision(model):
+            with without_autocast(device_of(model)):
                 features = in_precision_of(model, features)
                 values = model.values_from_features(features)
                 return ConceptOutputs(features, values, tensor_output(model.head(values)))
         values = tensor_output(model.concept_predictor(to_model(model.concept_predictor, images)))
-        with full_precision(model):
+        with without_autocast(device_of(model)):
             return ConceptOutputs(None, values, tensor_output(model.head(in_precision_of(model.head, values))))
 
 
@@ -182,11 +209,11 @@ def shared_outputs(model: ConceptModel, images: np.ndarray, features: Tensor | N
     return ConceptOutputs(features, *share("values and logits", model, images, run))
 
 
-def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, concepts: Tensor) -> Tensor:
+def concept_maps(model: ConceptModel, features: Tensor | None, images: Numbers, concepts: Tensor) -> Tensor:
     """Return the maps (N, k, h, w) of the concepts (N, k) of each image, from the `features` of `concept_outputs`."""
     with torch.no_grad():
         if shares_features(model) and features is not None:
-            with full_precision(model):
+            with without_autocast(device_of(model)):
                 return model.maps_from_features(in_precision_of(model, features), concepts.to(device_of(model)))
         images = to_model(model.concept_predictor, images)
         return model.concept_maps(images, concepts.to(images.device))
@@ -197,17 +224,12 @@ def feature_norms(model: ConceptModel, features: Tensor | None) -> Tensor | None
     feature_maps = getattr(model, "feature_maps", None)
     if features is None or feature_maps is None:
         return None
-    with torch.no_grad(), full_precision(model):
+    with torch.no_grad(), without_autocast(device_of(model)):
         norms: Tensor = feature_maps(in_precision_of(model, features)).norm(dim=1)
     return norms
 
 
-def full_precision(model: Any) -> AbstractContextManager[Any]:
-    """Switch off autocast on a model's device: it would round values to half precision and make them tie."""
-    return without_autocast(device_of(model))
-
-
-def in_precision_of(model: Any, values: Any) -> Any:
+def in_precision_of(model: Any, values: Tensor) -> Tensor:
     """Return a floating-point tensor in the dtype of a model's own numbers; anything else as it is."""
     reference = first_floating(model)
     floating = isinstance(values, Tensor) and values.is_floating_point()
@@ -222,7 +244,7 @@ def linear_weights(head: nn.Module) -> Tensor | None:
 
 def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
     """Return the class logits (N, K) of concept values (N, L) of any origin."""
-    with torch.no_grad(), full_precision(model):
+    with torch.no_grad(), without_autocast(device_of(model)):
         return tensor_output(model.head(in_precision_of(model.head, values)))
 
 
@@ -261,7 +283,7 @@ def check_concepts(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> 
 
 def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tensor:
     """Return the gradient (N, L) of the logit of one class each by the concept values."""
-    with torch.enable_grad(), full_precision(model):
+    with torch.enable_grad(), without_autocast(device_of(model)):
         leaf = values.detach().clone().requires_grad_(True)
         chosen = tensor_output(model.head(in_precision_of(model.head, leaf))).gather(1, classes[:, None]).sum()
         gradient = torch.autograd.grad(chosen, leaf, allow_unused=True)[0] if chosen.requires_grad else None
@@ -338,18 +360,15 @@ def _open_block(size: int) -> Iterator[None]:
         _OPEN.reset(token)
 
 
-def recall(what: Hashable, model: Any, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
-    """Return what `make` returns; inside a block, what it returned for the same model, array and rows."""
-    block = _OPEN.get()
-    return make() if block is None else block.recall(what, model, array, rows, make)
-
-
-def share(what: Hashable, model: Any, array: np.ndarray, make: Callable[[], R]) -> R:
+def share(what: Hashable, model: object, array: np.ndarray, make: Callable[[], R]) -> R:
     """Return what `make` returns; inside a block, what it returned for the same model and the same rows of an array."""
+    block = _OPEN.get()
+    if block is None:
+        return make()
     # Where the numbers lie says whose rows they are: a batch is a view of the array that the caller passed, and what is
     # kept holds the array, so that its memory is not used again.
     where = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
-    return recall(what, model, array, where, make)
+    return block.recall(what, model, array, where, make)
 
 
 class _Block:
@@ -363,7 +382,7 @@ class _Block:
         self.states: dict[int, list[tuple[Any, Any]]] = {}
         self.warned = False
 
-    def recall(self, what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+    def recall(self, what: Hashable, model: Any, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
         self._drop_if_changed(model)
         key = what, id(model), rows
         if key in self.results:
@@ -439,7 +458,7 @@ def _size(result: Any) -> int | None:
 RANDOM_BANKS = "random banks"
 
 
-def random_models(model: Any) -> list[ConceptModel]:
+def models_of_random_banks(model: object) -> list[ConceptModel]:
     """Return the concept models of the random banks that a model was fitted with; none for other models."""
     models: list[ConceptModel] = getattr(model, "random_models", list)()
     return models

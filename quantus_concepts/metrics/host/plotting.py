@@ -11,12 +11,17 @@ from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 from quantus.helpers.enums import ScoreDirection
 
 from captum_concepts._support.checks import as_list, check_kind, to_array
-from captum_concepts._support.shown import describe
+from captum_concepts._support.shown import describe, readable_name
+from captum_concepts.pictures.gallery import figure_of
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
 
@@ -28,7 +33,7 @@ _FEW_VALUES = 12
 _LETTERS = 40
 
 
-def check_table(name: str, table: Any, columns: Sequence[str], source: str) -> None:
+def check_table(name: str, table: pd.DataFrame, columns: Sequence[str], source: str) -> None:
     """Raise where a table to be drawn lacks a column of what `source` returns, or holds nothing."""
     lacking = [column for column in columns if column not in getattr(table, "columns", [])]
     if lacking or table.empty:
@@ -38,7 +43,7 @@ def check_table(name: str, table: Any, columns: Sequence[str], source: str) -> N
         )
 
 
-def checked_axes(ax: Any, n: int, panel_of: str) -> np.ndarray:
+def checked_axes(ax: Axes | Sequence[Axes] | np.ndarray | None, n: int, panel_of: str) -> np.ndarray:
     """Return the axes (n or more,) for as many panels, or raise."""
     axes = np.asarray(ax, dtype=object).ravel()
     if not all(isinstance(panel, Axes) for panel in axes):
@@ -48,13 +53,13 @@ def checked_axes(ax: Any, n: int, panel_of: str) -> np.ndarray:
     return axes
 
 
-def direction_text(metric: Any) -> str:
+def direction_text(metric: object) -> str:
     """Return which scores of a metric are the better ones, "" where it does not say so."""
     names = {ScoreDirection.HIGHER: "higher is better", ScoreDirection.LOWER: "lower is better"}
     return names.get(getattr(metric, "score_direction", None), "")  # type: ignore[arg-type]
 
 
-def draw_references(ax: Any, chance: float, control: Sequence[float] | float | None, digits: bool = True) -> None:
+def draw_references(ax: Axes, chance: float, control: Numbers | None, digits: bool = True) -> None:
     """Draw chance and the mean of the controls as lines, and the range of two controls or more."""
     values = np.asarray(math.nan if control is None else control, dtype=float).ravel()
     mean, low, high = distribution(values)
@@ -66,14 +71,14 @@ def draw_references(ax: Any, chance: float, control: Sequence[float] | float | N
         draw_range(ax, low, high, baseline_coverage(n))
 
 
-def draw_range(ax: Any, low: float, high: float, coverage: float) -> None:
+def draw_range(ax: Axes, low: float, high: float, coverage: float) -> None:
     """Shade the range of a baseline's draws, and say which share of further draws it encloses."""
     if not math.isfinite(high - low):
         return
     ax.axvspan(low, high, color=CONTROL, alpha=0.15, lw=0, zorder=0, label=f"{100 * coverage:.0f} % of controls")
 
 
-def show_names_literally(figure: Any) -> None:
+def show_names_literally(figure: Figure | SubFigure) -> None:
     """Show every text of a figure as it is: a $ in a name begins no formula."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
@@ -100,8 +105,13 @@ class DrawsScores:
         return describe(self, **shown_settings, **changed)
 
     def plot_scores(
-        self, scores: Any = None, ax: Any = None, *, control: Any = None, names: Sequence[str] | None = None
-    ) -> tuple[Any, Any]:
+        self,
+        scores: Numbers | None = None,
+        ax: Axes | None = None,
+        *,
+        control: Numbers | None = None,
+        names: Sequence[str] | None = None,
+    ) -> tuple[Figure, Axes]:
         """Draw scores, by default those of the last call with its chance and reasons.
 
         Scores of samples are a histogram; those of concepts or classes (`CGIM`) have a bar each, the highest first, of
@@ -164,16 +174,17 @@ class DrawsScores:
         # Not with wrap=True, which measures names as formulas.
         counted = f"{self.name}: {defined.size} defined, {values.size - defined.size} undefined"
         ax.set_title(textwrap.fill(counted, 60), fontsize="medium")
-        show_names_literally(ax.figure)
-        return ax.figure, ax
+        figure = figure_of(ax)
+        show_names_literally(figure)
+        return figure, ax
 
     def plot(
         self,
-        plot_func: Callable[..., Any] | None = None,
+        plot_func: Callable[..., object] | None = None,
         show: bool = True,
         path_to_save: str | None = None,
-        *args: Any,
-        **kwargs: Any,
+        *args: object,
+        **kwargs: object,
     ) -> None:
         """Draw, save and show, in this order; Quantus shows before it saves. A figure that is not shown is closed.
 
@@ -197,7 +208,7 @@ class DrawsScores:
                     plt.close(number)
 
 
-def _draw_samples(ax: Any, values: np.ndarray, bounds: tuple[float, float]) -> None:
+def _draw_samples(ax: Axes, values: np.ndarray, bounds: tuple[float, float]) -> None:
     """Draw how many samples have which score."""
     different, counts = np.unique(values, return_counts=True)
     inside = all(map(math.isfinite, bounds)) and bounds[0] <= different[0] and different[-1] <= bounds[1]
@@ -211,13 +222,13 @@ def _draw_samples(ax: Any, values: np.ndarray, bounds: tuple[float, float]) -> N
         room = 0.04 * (span[1] - span[0])
         ax.set_xlim(span[0] - room, span[1] + room)
     ax.set_ylabel("samples")
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _draw_items(ax: Any, values: np.ndarray, names: Sequence[str]) -> None:
+def _draw_items(ax: Axes, values: np.ndarray, names: Sequence[str]) -> None:
     """Draw the score of each concept or class, or of the highest and lowest of many."""
     order = np.argsort(-values, kind="stable")[: int(np.isfinite(values).sum())]
-    rows = [(_shorten(names[j]), float(values[j])) for j in order]
+    rows = [(_shorten(readable_name(names[j])), float(values[j])) for j in order]
     if len(rows) > MANY_ITEMS:
         half = MANY_ITEMS // 2
         rows = [*rows[:half], (f"... {len(rows) - 2 * half} between", math.nan), *rows[-half:]]

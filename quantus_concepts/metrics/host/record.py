@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from captum_concepts._support.shown import one_line, record_html
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.normalisation import positive_percentile
 
 
@@ -59,6 +59,3 @@ class Record:
 
     def __repr__(self) -> str:
         return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return record_html(self)

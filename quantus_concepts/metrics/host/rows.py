@@ -10,18 +10,19 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import to_numpy
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.intervals import interval
 
 Row = dict[str, Any]
 
 
 def score_row(
-    scores: Any,
+    scores: Numbers,
     bounds: tuple[float, float],
-    clusters: Any,
+    clusters: Numbers | None,
     *,
     intervals: bool = True,
-    **fields: Any,
+    **fields: object,
 ) -> Row:
     """Return fields with the mean of the defined scores, its 95 % interval, and the counts of defined and undefined.
 

@@ -18,7 +18,8 @@ from captum_concepts._support.checks import as_list, check_choice, different_nam
 from captum_concepts._support.files import shorten
 from captum_concepts._support.running import to_model
 from quantus_concepts.datasets.ratings.explanations import question_named
-from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, add_reason, usable
+from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
+from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from captum_concepts._support.checks import as_list, check_choice, check_range, check_whole
-from captum_concepts.models.interventions import Levels
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.concepts.columns import ModelScorer, Variants
@@ -33,9 +33,10 @@ from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     RANDOM_BANKS,
     ConceptModel,
+    Controls,
     check_concept_models,
     check_controls,
-    random_models,
+    models_of_random_banks,
 )
 from quantus_concepts.metrics.streaming.loader import (
     ADDED_REQUIRED,
@@ -46,7 +47,14 @@ from quantus_concepts.metrics.streaming.loader import (
     with_concepts_of,
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.stream import control_levels, model_levels, run_models, threshold_of
+from quantus_concepts.metrics.streaming.stream import (
+    ModelLevels,
+    Thresholds,
+    control_levels,
+    model_levels,
+    run_models,
+    threshold_of,
+)
 from quantus_concepts.metrics.streaming.substitutions import (
     about_images,
     bound_substitutions,
@@ -60,24 +68,24 @@ RANDOM_MAPS = 200
 
 def score_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
-    class_concepts: Any = None,
-    concept_labels: Any = None,
-    labels: Any = None,
-    points: Any = None,
-    added: Any = None,
-    removed: Any = None,
-    part_of_concept: Any = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    concept_labels: Numbers | None = None,
+    labels: Numbers | None = None,
+    points: Numbers | None = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    part_of_concept: Numbers | None = None,
     explanations: Sequence[str] = IMPORTANCES,
     top_l: Sequence[int] = (1, 3, 5),
     alphas: Sequence[float] = (1.0, 3.0, 6.0),
-    value_threshold: float | Mapping[str, float | None] | None = None,
+    value_threshold: Thresholds = None,
     baselines: bool = True,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    controls: Controls = (),
     control_stride: int = 1,
     interventions: Sequence[int] = (),
-    levels: Levels | Mapping[str, Any] | None = None,
+    levels: ModelLevels | None = None,
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
@@ -141,9 +149,10 @@ def score_concepts(
         concepts that most of the images show, named for all of them, and "class recital", the commonest concepts of the
         true class by `class_concepts`, which should then be that of the training images. CGIM: "the same importance
         everywhere", a matrix of ones, which has no correlation.
-    controls : sequence or dict
-        Baseline models (`quantus_concepts.functional.random_banks`), or a dict of them by one name. Each number is
-        their mean, with ``low`` and ``high`` the range of 95 % of them. By default the random banks that
+    controls : iterable or dict
+        Baseline models, or random banks of the embeddings of a single `captum_concepts.PostHocCBM` or
+        `captum_concepts.BottleneckCBM` (`quantus_concepts.functional.random_banks`), or a dict of them by one name.
+        Each number is their mean, with ``low`` and ``high`` the range of 95 % of them. By default the random banks that
         a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks", with a `control_stride`
         for which each is scored for CLM on 200 images of the loader's data set.
     control_stride : int
@@ -242,25 +251,25 @@ def score_concepts(
 
 def concept_state(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
     start: int | None = None,
-    class_concepts: Any = None,
-    concept_labels: Any = None,
-    labels: Any = None,
-    points: Any = None,
-    added: Any = None,
-    removed: Any = None,
-    part_of_concept: Any = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    concept_labels: Numbers | None = None,
+    labels: Numbers | None = None,
+    points: Numbers | None = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    part_of_concept: Numbers | None = None,
     explanations: Sequence[str] = IMPORTANCES,
     top_l: Sequence[int] = (1, 3, 5),
     alphas: Sequence[float] = (1.0, 3.0, 6.0),
-    value_threshold: float | Mapping[str, float | None] | None = None,
+    value_threshold: Thresholds = None,
     baselines: bool = True,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] | None = (),
+    controls: Controls | None = (),
     control_stride: int = 1,
     interventions: Sequence[int] = (),
-    levels: Levels | Mapping[str, Any] | None = None,
+    levels: ModelLevels | None = None,
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     seed: int = 0,
@@ -305,7 +314,7 @@ def concept_state(
         As in `score_concepts`.
     baselines : bool
         As in `score_concepts`.
-    controls : sequence, dict or None
+    controls : iterable, dict or None
         As in `score_concepts`; None for no baseline models, those that a model was fitted with included.
     control_stride : int
         As in `score_concepts`.
@@ -357,9 +366,9 @@ def concept_state(
     if start is not None:
         data, number = whole_data(loader, start), start
     truth_of = truth_lookup(loader)
-    control, control_models = ("", []) if controls is None else check_controls(controls)
+    control, control_models = ("", []) if controls is None else check_controls(controls, model)
     if controls is not None and not control_models and not isinstance(model, Mapping):
-        control_models = random_models(model)
+        control_models = models_of_random_banks(model)
         if control_models:
             # Scores vary more between banks than between images, and maps take most of the time.
             n_images = len(data) if hasattr(data, "__len__") else 0
@@ -413,12 +422,12 @@ def model_scorers(
     models: Mapping[str, ConceptModel],
     controls: tuple[str, Sequence[ConceptModel]],
     variants: Variants,
-    threshold: Any,
+    threshold: Thresholds,
     *,
     default: float | None = None,
     stride: int = 1,
     interventions: Interventions | None = None,
-    levels: Any = None,
+    levels: ModelLevels | None = None,
     baselines: bool = False,
 ) -> list[ModelScorer]:
     """Return the scorers of models and, after them, of baseline models of one name."""
@@ -449,16 +458,16 @@ def model_scorers(
 
 def score_substitutions(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
-    added: Any = None,
-    removed: Any = None,
-    labels: Any = None,
-    pairs: Any = None,
-    class_concepts: Any = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    labels: Numbers | None = None,
+    pairs: Numbers | None = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
     threshold: float | Mapping[str, float] = 0.5,
-    seen: Iterable[Any] | None = None,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    seen: Iterable[object] | None = None,
+    controls: Controls = (),
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
@@ -496,9 +505,8 @@ def score_substitutions(
     seen : iterable, optional
         Batches of images without substitution, of the kind models are trained on, with concept labels: a loader over
         the test set, for the paper's T_A and T.
-    controls : sequence or dict
-        Baseline models, or a dict of them by one name. Each number is their mean, with ``low`` and ``high`` the range
-        of 95 % of them.
+    controls : iterable or dict
+        Baseline models or random banks, as in `score_concepts`.
     concept_names : sequence of str, optional
         L names, "group::option"; the numbers of the concepts where none are known.
     class_names : sequence of str, optional
@@ -548,22 +556,22 @@ def score_substitutions(
 
 def substitution_tables(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
-    added: Any = None,
-    removed: Any = None,
-    labels: Any = None,
-    pairs: Any = None,
-    class_concepts: Any = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    labels: Numbers | None = None,
+    pairs: Numbers | None = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
     threshold: float | Mapping[str, float] = 0.5,
-    seen: Iterable[Any] | None = None,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    seen: Iterable[object] | None = None,
+    controls: Controls = (),
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     display_progressbar: bool = False,
 ) -> tuple[Callable[[], pd.DataFrame], Callable[[], pd.DataFrame]]:
     """Run `score_substitutions` once, and return what makes its table, and that of the images."""
-    models, control = check_concept_models("model", model), check_controls(controls)
+    models, control = check_concept_models("model", model), check_controls(controls, model)
     _check_threshold("threshold", threshold)
     truth_of = truth_lookup(loader)
     bound = bound_substitutions(truth_of, added, removed, labels)
@@ -585,11 +593,11 @@ def substitution_tables(
     return partial(substitution_table, state, about, of_seen, [*accuracies]), partial(substitution_images, state, about)
 
 
-def _check_threshold(name: str, threshold: Any) -> None:
+def _check_threshold(name: str, threshold: Thresholds) -> None:
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:
             check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)
 
 
-def _names(names: Any) -> list[str] | None:
+def _names(names: Sequence[str] | None) -> list[str] | None:
     return None if names is None else [str(name) for name in names]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from captum_concepts._support.checks import as_list, check_choice
-from captum_concepts.models.interventions import Levels
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.concepts.columns import Variants
@@ -17,7 +16,7 @@ from quantus_concepts.metrics.concepts.names import CONCEPT_ACCURACY, INTERVENED
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.metrics.streaming.api import model_scorers
-from quantus_concepts.metrics.streaming.stream import run_models
+from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, run_models
 from quantus_concepts.metrics.streaming.table import concept_table
 
 TRUE_LABELS = "true labels"
@@ -25,15 +24,15 @@ TRUE_LABELS = "true labels"
 
 def intervention_curve(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
-    concept_labels: Any = None,
-    labels: Any = None,
+    concept_labels: Numbers | None = None,
+    labels: Numbers | None = None,
     counts: Sequence[int] | None = None,
     orders: Sequence[str] = ORDERS,
-    groups: Any = None,
-    levels: Levels | Mapping[str, Levels | None] | None = None,
-    value_threshold: float | Mapping[str, float | None] | None = None,
+    groups: Numbers | None = None,
+    levels: ModelLevels | None = None,
+    value_threshold: Thresholds = None,
     seed: int = 0,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:

@@ -58,7 +58,7 @@ class ConceptBatches:
 
     def __init__(
         self,
-        loader: Iterable[Any],
+        loader: Iterable[object],
         bound: dict[str, np.ndarray | None],
         *,
         n_classes: int | None,
@@ -161,7 +161,7 @@ class ConceptBatches:
                 )
 
 
-def whole_data(loader: Any, start: int) -> Any:
+def whole_data(loader: object, start: int) -> Any:
     """Return the data set of which a loader gives the range from `start` on, or raise for anything else."""
     part = getattr(loader, "dataset", None)
     if not isinstance(part, Subset) or list(part.indices) != list(range(start, start + len(part))):
@@ -207,7 +207,7 @@ class SelectedConcepts:
             yield fields
 
 
-def with_concepts_of(models: Sequence[Any], loader: Any) -> Any:
+def with_concepts_of(models: Sequence[object], loader: Any) -> Any:
     """Return a loader with the concepts of the models' banks, if these are some of those that its data set names."""
     data = getattr(loader, "dataset", None)
     data = data.dataset if isinstance(data, Subset) else data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +21,15 @@ from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints
 from quantus_concepts.metrics.streaming.model_state import ModelState, label_counts
 
+#: Of all models, or by name: values of an absent and a present concept, of controls a list; a value from which on one
+#: is present.
+ModelLevels = Levels | Mapping[str, Levels | Sequence[Levels] | None]
+Thresholds = float | Mapping[str, float | None] | None
+
 
 def run_models(
     scorers: Sequence[ModelScorer],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     bound: Mapping[str, np.ndarray | None],
     elsewhere: EarlierPoints | None = None,
     *,
@@ -116,16 +120,16 @@ class _Features:
         return self._features[id(module)][1]
 
 
-def threshold_of(threshold: Any, name: str, default: float | None = None) -> Any:
+def threshold_of(threshold: Thresholds, name: str, default: float | None = None) -> float | None:
     """Return the threshold of a model: one for all models, or its own of a mapping."""
     return threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
 
 
-def model_levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
+def model_levels(levels: ModelLevels | None, name: str, model: ConceptModel) -> Levels | None:
     """Return the levels of a model, or raise where it needs some."""
     own_levels = levels.get(name) if isinstance(levels, Mapping) else levels
     if own_levels is not None:
-        return check_levels(own_levels, None)
+        return check_levels(own_levels, None)  # type: ignore[arg-type]
     if not getattr(model, "bounded", True):
         raise ValueError(
             f"Expected argument `levels` to give the values of an absent and a present concept of {name!r}, since its "
@@ -134,7 +138,7 @@ def model_levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
     return None
 
 
-def control_levels(levels: Any, name: str, n: int) -> list[Levels | None]:
+def control_levels(levels: ModelLevels | None, name: str, n: int) -> list[Levels | None]:
     """Return the levels of each control; None if a control has no levels (it is not intervened on)."""
     own_levels = levels.get(name) if n and isinstance(levels, Mapping) else None
     if own_levels is None:

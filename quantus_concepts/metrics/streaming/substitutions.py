@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.names import Score
-from quantus_concepts.metrics.host.checks import to_numbers
+from quantus_concepts.metrics.host.checks import to_classes, to_numbers
 from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.streaming.model_state import ModelState
 from quantus_concepts.metrics.streaming.state import ConceptState
@@ -19,7 +19,7 @@ from quantus_concepts.metrics.streaming.table import control_table, mean_row, na
 
 
 def bound_substitutions(
-    truth_of: Callable[..., Any], added: Any, removed: Any, labels: np.ndarray | None
+    truth_of: Callable[..., np.ndarray | None], added: Numbers | None, removed: Numbers | None, labels: Numbers | None
 ) -> dict[str, np.ndarray | None]:
     """Return arrays with a row for each image that go before those of the loader's batches."""
     put_in = truth_of("added", added, to_numbers)
@@ -28,7 +28,11 @@ def bound_substitutions(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
             "concepts have nothing in common. Name the concepts as the data set does."
         )
-    return {"added": put_in, "removed": truth_of("removed", removed, to_numbers), "labels": labels}
+    return {
+        "added": put_in,
+        "removed": truth_of("removed", removed, to_numbers),
+        "labels": None if labels is None else to_classes("labels", labels),
+    }
 
 
 class AboutImages:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import to_numpy
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.cgim import agreement
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.functional.substitution import pair_numbers
@@ -47,7 +48,14 @@ def score_table(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "float64"})
 
 
-def mean_row(scores: Any, clusters: Any, *, chances: Any = None, intervals: bool = True, **fields: Any) -> Row:
+def mean_row(
+    scores: np.ndarray,
+    clusters: np.ndarray | None,
+    *,
+    chances: np.ndarray | float | None = None,
+    intervals: bool = True,
+    **fields: Any,
+) -> Row:
     """Return the row of a metric's mean over samples; `clusters` (N,) of samples that depend on each other, or None."""
     row = score_row(scores, col.BOUNDS.get(fields["metric"], (0.0, 1.0)), clusters, intervals=intervals, **fields)
     if chances is None:
@@ -56,7 +64,7 @@ def mean_row(scores: Any, clusters: Any, *, chances: Any = None, intervals: bool
     return row | {"chance": nanmean(np.where(np.isnan(scores), np.nan, chances))}
 
 
-def item_rows(scores: Any, names: Sequence[str], **fields: Any) -> list[Row]:
+def item_rows(scores: Numbers, names: Sequence[str], **fields: Any) -> list[Row]:
     """Return one row per concept or class, and first the one of their mean.
 
     The mean has no interval: the scores of a model's concepts, or classes, are not independent of each other.
@@ -154,9 +162,18 @@ def model_rows(
                 for explanation, scores in model_columns.agreement(kind, centred=centred).items():
                     rows += item_rows(scores, names, metric=metric, explanation=explanation, **fields)
             if model_columns.baselines and model_columns.sums is not None:
-                same = agreement(torch.ones_like(truth), truth, kind)
-                fields |= {"metric": col.CGIM, "baseline": col.SAME_IMPORTANCE}
-                rows.append(mean_row(same, None, intervals=False, **fields))
+                same = agreement(torch.ones_like(truth), truth, kind).numpy()
+                baseline = col.SAME_IMPORTANCE
+                rows.append(
+                    mean_row(
+                        *(same, None),
+                        intervals=False,
+                        metric=col.CGIM,
+                        baseline=baseline,
+                        item_kind=kind,
+                        set="correct",
+                    )
+                )
     return [entry | {"model": model} for entry in rows]
 
 

@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_shape, different_names, to_numpy
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.substitution import group_choice
 from quantus_concepts.metrics.concepts.names import ADDED, LABEL, MINUS, PLUS, REMOVED
 from quantus_concepts.metrics.host.checks import to_classes, truth_lookup
@@ -20,7 +21,7 @@ from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.substitutions import AboutImages, bound_substitutions
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
-from quantus_concepts.pasta.encoders.encoder import Encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder, Parts
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 
 #: The values of the column ``set``.
@@ -29,19 +30,19 @@ TEMPLATE, NONE = "a bird with {}", "none"
 
 
 def score_vision_language(
-    encoder: Encoder | str | Any,
-    loader: Iterable[Any],
+    encoder: Encoder | Parts | str,
+    loader: Iterable[object],
     *,
-    added: Any = None,
-    removed: Any = None,
-    labels: Any = None,
-    pairs: Any = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    labels: Numbers | None = None,
+    pairs: Numbers | None = None,
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     options: Sequence[str] | None = None,
     prompts: str | Sequence[str] = TEMPLATE,
     none: str | None = NONE,
-    seen: Iterable[Any] | None = None,
+    seen: Iterable[object] | None = None,
     per_image: bool = False,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:
@@ -151,7 +152,12 @@ class _Asker:
     """An encoder and the options it may choose from, embedded once."""
 
     def __init__(
-        self, encoder: Encoder, concept_names: Sequence[str], options: Any, prompts: Any, none: str | None
+        self,
+        encoder: Encoder,
+        concept_names: Sequence[str],
+        options: Sequence[str],
+        prompts: str | Sequence[str],
+        none: str | None,
     ) -> None:
         self.encoder, self.options = encoder, list(options)
         places = {name: place for place, name in enumerate(self.options)}
@@ -208,7 +214,7 @@ class _Asker:
         return scores, {name: 1 - chance if name == MINUS.metric else chance for name in scores}
 
 
-def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bool) -> dict[str, list[Row]]:
+def _accuracy(asker: _Asker, loader: Iterable[object], put_in: np.ndarray, show: bool) -> dict[str, list[Row]]:
     """Return the rows of T_A and T: a concept is present where it is the one chosen of its group."""
     concepts_with_option = np.flatnonzero(asker.option_of[:-1] >= 0)
     options, some = asker.option_of[concepts_with_option], np.isin(concepts_with_option, put_in)
@@ -234,7 +240,7 @@ def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bo
 
 
 def _batches(
-    loader: Iterable[Any],
+    loader: Iterable[object],
     bound: dict[str, np.ndarray | None],
     n_concepts: int,
     required: Mapping[str, str],
@@ -246,7 +252,7 @@ def _batches(
     return tqdm(batches, "evaluating", unit="batch", disable=None if show else True)
 
 
-def _texts(options: Sequence[str], prompts: Any) -> list[str]:
+def _texts(options: Sequence[str], prompts: str | Sequence[str]) -> list[str]:
     """Return the text of each option."""
     if isinstance(prompts, str):
         if prompts.count("{}") != 1:

@@ -105,11 +105,13 @@ def as_perturbations(chosen: Iterable[str | Perturbation] | None = None) -> tupl
     """Return perturbations by name, or as they are."""
     if chosen is None:
         return tuple(PERTURBATIONS.values())
-    perturbations = as_list("perturbations", chosen, "perturbations")
-    for place, perturbation in enumerate(perturbations):
+    perturbations = []
+    for perturbation in as_list("perturbations", chosen, "perturbations"):
         if isinstance(perturbation, str):
             check_choice("perturbations", perturbation, PERTURBATIONS)
-            perturbations[place] = PERTURBATIONS[perturbation]
+            perturbations.append(PERTURBATIONS[perturbation])
+        else:
+            perturbations.append(perturbation)
     names = [perturbation.name for perturbation in perturbations]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"Expected argument `perturbations` to hold at least one, each once, but got {names}.")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import check_files
 from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
+from captum_concepts._support.lazy import check_extra
 from quantus_concepts.pasta.encoders.embedded_encoder import EMBEDDED, EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, Parts, Tokenizer, is_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
@@ -103,12 +104,9 @@ def blip_encoder(
     # Imported only where they are needed, for they take long.
     from quantus_concepts.pasta.encoders.downloads import REVISION, fetch_folder, first_line
 
-    try:
-        from transformers import AutoProcessor, BlipForImageTextRetrieval
-    except ImportError:
-        raise ValueError(
-            "BLIP needs the package transformers: python -m pip install 'quantus-concepts[blip]'."
-        ) from None
+    check_extra("transformers", "blip", "BLIP")
+    from transformers import AutoProcessor, BlipForImageTextRetrieval
+
     source, revision = str(model), revision or REVISION
     if (folder := check_path("model", source)).is_dir():
         check_files(folder, "Model")

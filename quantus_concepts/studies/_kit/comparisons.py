@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ READING = {
 }
 
 
-def difference_text(row: Mapping[str, Any] | pd.Series) -> str:
+def difference_text(row: Mapping[Hashable, float] | pd.Series) -> str:
     """Say whether a difference is above or below 0 by its p-value, corrected where it is; "–" without one."""
     p = float(row.get("p_adjusted", row.get("p", math.nan)))
     if math.isnan(p):

@@ -135,7 +135,7 @@ class RunFolder:
         with self.file(name) as path:
             path.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
-    def cached(self, name: str, key: Any, make: Callable[[], Cached]) -> Cached:
+    def cached(self, name: str, key: object, make: Callable[[], Cached]) -> Cached:
         """Return what is expensive to make: read from the folder's cache, or made and written there.
 
         `key` is all that it depends on, as `fingerprint_of` takes it. Notes and warnings of `make` are kept as well.

@@ -6,7 +6,7 @@ import importlib.metadata
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 import typer
 
@@ -49,8 +49,6 @@ Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(help="Where scores are computed: local, or ray (needs the extra ray).", rich_help_panel=RUN),
 ]
-#: Open intervals, which typer's bounds cannot say, are checked by the function that takes the number.
-Share = Annotated[float, typer.Option(min=0, max=1)]
 
 Layer = Annotated[
     str | None,
@@ -104,7 +102,7 @@ def option_name(parameter: str) -> str:
     return "--" + parameter.replace("_", "-")
 
 
-def given_settings(values: Mapping[str, Any]) -> dict[str, str]:
+def given_settings(values: Mapping[str, object]) -> dict[str, str]:
     """Return the options of a run that can change its results, as its folder and its report list them.
 
     Called with ``locals()`` in the first line of a command. A file is listed with the hash of what it holds.
@@ -117,11 +115,11 @@ def given_settings(values: Mapping[str, Any]) -> dict[str, str]:
     return settings | {"version": importlib.metadata.version("quantus-concepts")}
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return ", ".join(map(_shown, value)) if isinstance(value, list | tuple) else f"{value}{_content(value)}"
 
 
-def _content(value: Any) -> str:
+def _content(value: object) -> str:
     """Return the hash of the file that an option names, in path.py:factory too."""
     if not isinstance(value, str | Path):
         return ""
@@ -135,14 +133,14 @@ def _content(value: Any) -> str:
         return ""
 
 
-def refuse_without_effect(reason: str, **values: Any) -> None:
+def refuse_without_effect(reason: str, **values: object) -> None:
     """Raise ValueError where one of these options is given: "`--name` has no effect" and the reason."""
     for name, value in values.items():
         if value is not None and value is not False:
             raise ValueError(f"`{option_name(name)}` has no effect {reason}. Leave it out.")
 
 
-def require(reason: str, **values: Any) -> None:
+def require(reason: str, **values: object) -> None:
     """Raise ValueError where one of these options is missing: "Expected `--name`" and the reason."""
     for name, value in values.items():
         if value is None:
@@ -162,8 +160,16 @@ def channel_numbers(option: str, text: str | None) -> tuple[float, ...] | None:
     return tuple(numbers)
 
 
-def normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict[str, Any]:
-    """Return the normalisation of `--mean`, `--std` and `--unnormalised`, as arguments of `load_network`."""
+class Normalisation(TypedDict):
+    """How images are normalised, as arguments of `load_network`."""
+
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    unnormalised: bool
+
+
+def normalisation(mean: str | None, std: str | None, unnormalised: bool) -> Normalisation:
+    """Return the normalisation of `--mean`, `--std` and `--unnormalised`."""
     if (mean is None) != (std is None):
         raise ValueError("Expected `--mean` and `--std` to be given together but got only one of them.")
     if unnormalised and mean is not None:

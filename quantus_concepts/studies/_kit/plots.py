@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cycler import cycler
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -123,7 +124,7 @@ def dots(
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     ax.set_xlabel(label)
-    handles: dict[str, Any] = {
+    handles: dict[str, Artist] = {
         name: Line2D([], [], color=colours[name], marker=MARKERS[turn % len(MARKERS)], linestyle="")
         for turn, name in enumerate(names)
         if name
@@ -191,7 +192,7 @@ def lines(
     return ax.get_figure(), ax  # type: ignore[return-value]
 
 
-def add_legend(ax: Axes, handles: Mapping[str, Any]) -> None:
+def add_legend(ax: Axes, handles: Mapping[str, Artist]) -> None:
     """Put a legend above the axes, in columns that fit the width."""
     if handles:
         figure = ax.get_figure()

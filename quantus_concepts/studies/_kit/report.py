@@ -7,7 +7,7 @@ import importlib.metadata
 import math
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,8 +25,6 @@ from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
 
 PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
-#: Most rows of a table of verdicts.
-N_VERDICTS = 8
 #: How a relation of `functional.intervals` is written.
 VERDICTS = {"above": "above", "at": "within", "below": "below", "": "–"}
 #: Columns of a table's CSV that are numbers.
@@ -35,6 +33,7 @@ _NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
 Writer = Callable[[float], str]
 
 
+#: How reports write the names of concepts.
 def number(value: float, decimals: int = 2) -> str:
     """Write a number with a true minus; "–" where it is not defined."""
     return "–" if value is None or math.isnan(value) else f"{value:z.{decimals}f}".replace("-", "−")
@@ -43,11 +42,6 @@ def number(value: float, decimals: int = 2) -> str:
 def percent(value: float) -> str:
     """Write a share in percent, without the sign."""
     return number(100 * value, 1)
-
-
-def readable(name: str) -> str:
-    """Write the name of a concept for readers: ``has_bill_shape::needle`` is "bill shape: needle"."""
-    return name.removeprefix("has_").replace("::", ": ").replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -67,11 +61,18 @@ class Verdict:
     text: str = ""
 
     @classmethod
-    def of(cls, question: str, row: Mapping[str, Any] | pd.Series | None, **more: Any) -> Verdict:
+    def of(
+        cls,
+        question: str,
+        row: Mapping[Hashable, float] | pd.Series | None,
+        *,
+        write: Writer = percent,
+        text: str = "",
+    ) -> Verdict:
         """Return the verdict of a row with ``value, low, high`` and, where known, ``random_low, random_high``."""
         row = {} if row is None else row
-        numbers: dict[str, Any] = {name: float(row.get(name, math.nan)) for name in _NUMBERS[:5]}
-        return cls(question, **numbers, **more)
+        value, low, high, random_low, random_high = (float(row.get(name, math.nan)) for name in _NUMBERS[:5])
+        return cls(question, value, low, high, random_low, random_high, write, text)
 
     @property
     def verdict(self) -> str:
@@ -101,10 +102,8 @@ class Table:
     """A table over a tidy frame: which columns make its rows, and which its columns.
 
     A cell shows ``value``, below it ``low`` to ``high`` in small type. Rows and columns keep the order of the frame,
-    that of a categorical column its own. `best` marks the highest number along "rows" or "columns" where its interval
-    lies above those of all others but `grey`, which are baselines, chance and the paper; without intervals nothing is
-    marked. The columns ``text``, ``verdict`` and ``best`` of the frame stand in place of a number, of above or below,
-    and of the highest by its interval.
+    that of a categorical column its own. The columns ``text`` and ``verdict`` of the frame stand in place of a number
+    and of above or below; ``best`` marks a number.
     """
 
     name: str
@@ -114,8 +113,6 @@ class Table:
     columns: Sequence[str]
     write: Writer | Mapping[str, Writer] = percent
     caption: str = ""
-    best: str = ""
-    grey: Sequence[str] = ("paper", "chance", "random directions", "random")
 
     @property
     def _cells(self) -> pd.DataFrame:
@@ -152,24 +149,12 @@ class Table:
     def _written(self, cell: Callable[[str, str, bool], str]) -> pd.DataFrame:
         frame = self._cells
         texts = []
-        for (_, row), best in zip(frame.iterrows(), self._best(frame), strict=True):
+        for _, row in frame.iterrows():
             write = self.write if callable(self.write) else self.write[row["metric"]]
             text = row.get("text")
             shown = text if isinstance(text, str) and text else write(row["value"])
-            texts.append(cell(shown, span(row["low"], row["high"], write), best))
+            texts.append(cell(shown, span(row["low"], row["high"], write), row.get("best") is True))
         return self._pivot(pd.Series(texts, frame.index, dtype=object))
-
-    def _best(self, frame: pd.DataFrame) -> list[bool]:
-        if "best" in frame or not self.best:
-            return [row is True for row in frame.get("best", pd.Series(False, frame.index))]
-        keys = list(self.rows if self.best == "rows" else self.columns)
-        own = ~frame[[*self.rows, *self.columns]].astype(str).isin(list(self.grey)).any(axis=1)
-        marked = []
-        for index, row in frame.iterrows():
-            others = frame[own & (frame[keys] == row[keys]).all(axis=1) & (frame.index != index)]
-            # Without an interval nothing is below or above: NaN is not.
-            marked.append(bool(own[index] and len(others) and (others["high"] < row["low"]).all()))
-        return marked
 
     @property
     def html(self) -> Markup:
@@ -214,7 +199,7 @@ def _order(column: pd.Series) -> list[Any]:
     return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else list(dict.fromkeys(column))
 
 
-def _tex(text: Any) -> str:
+def _tex(text: object) -> str:
     text = " ".join(str(text).split())  # a blank line would end a paragraph
     escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
     return escaped.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ").replace("−", "$-$")
@@ -315,7 +300,7 @@ def print_verdicts(verdicts: Sequence[Verdict]) -> None:
             typer.echo("  ".join([first, *rest]).rstrip())
 
 
-def render(template: str, **content: Any) -> str:
+def render(template: str, **content: object) -> str:
     """Render a template of ``studies/templates`` or of a study's folder, ``pasta/sheet.html.j2``."""
     environment = Environment(
         loader=ChoiceLoader(

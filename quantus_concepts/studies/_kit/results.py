@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ UNBOUNDED = (-math.inf, math.inf)
 _ROUNDING = 1e-12
 
 
-def pick(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+def pick(frame: pd.DataFrame, **values: object) -> pd.DataFrame:
     """Return the rows that have the values wanted; a list stands for any of its values, None for none."""
     mask = np.ones(len(frame), dtype=bool)
     for name, value in values.items():
@@ -31,14 +30,14 @@ def pick(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     return frame[mask]
 
 
-def one(frame: pd.DataFrame, **values: Any) -> pd.Series | None:
+def one(frame: pd.DataFrame, **values: object) -> pd.Series | None:
     """Return the first row that has the values wanted, None where there is none or its value is NaN."""
     rows = pick(frame, **values)
     rows = rows[rows["value"].notna()]
     return None if rows.empty else rows.iloc[0]
 
 
-def names(frame: pd.DataFrame, column: str, order: Sequence[str] = ()) -> list[Any]:
+def names(frame: pd.DataFrame, column: str, order: Sequence[str] = ()) -> list[str]:
     """Return what occurs in a column, in the order given and then as it comes."""
     present = list(dict.fromkeys(frame[column].dropna()))
     return [name for name in order if name in present] + [name for name in present if name not in order]
@@ -111,7 +110,7 @@ def with_random_range(frame: pd.DataFrame, control: str, by: Sequence[str] | Non
     return frame[frame["model"] != control].merge(ends, on=on, how="left")
 
 
-def load_paper(package: str, **types: Any) -> pd.DataFrame:
+def load_paper(package: str, **types: type) -> pd.DataFrame:
     """Read the paper's numbers, the ``paper.csv`` of a study, whose rows have "paper" in place of a model.
 
     Columns are texts and the numbers of every study; `types` are those of others, in which an empty field is NaN.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from torch.nn import functional
 from captum_concepts._support.checks import check_normalisation, check_range
 from captum_concepts.backbones.networks import NO_WEIGHTS, Network, load_network
 from quantus_concepts.painted.networks import Residual, SmallResNet, convolution, with_seed
-from quantus_concepts.studies._kit.options import SMALL
+from quantus_concepts.studies._kit.options import SMALL, Normalisation
 
 #: Pixels for each place of the small network's maps.
 STRIDE = 8
@@ -85,7 +84,7 @@ def network_builder(
     *,
     image_size: int = 128,
     channels: int = 32,
-    normalisation: Mapping[str, Any] | None = None,
+    normalisation: Normalisation | None = None,
 ) -> Callable[[int, int], nn.Module]:
     """Return a function that builds networks of one kind, for `train_models`."""
     # The backbone is loaded once. Each network is a copy with a fresh linear last layer: timm's own
@@ -103,7 +102,7 @@ def network_builder(
                 f"{image_size}."
             )
         return lambda n_classes, seed: FineResNet(n_classes, channels, seed).eval()
-    normalised = normalisation or {}
+    normalised = normalisation or Normalisation(mean=None, std=None, unnormalised=False)
     with with_seed(0):
         loaded = load_network(spec, weights, **normalised)
 

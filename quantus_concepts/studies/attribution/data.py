@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 from quantus_concepts.datasets import (
     BAMFolder,
@@ -61,32 +61,54 @@ class AttributionData:
     changed: Callable[[str], ComposedDataset] | None = None
 
 
+class CocoSettings(TypedDict):
+    """Which classes of COCO are taken."""
+
+    object_classes: str | None
+    min_photographs: int | None
+
+
+class CommonFeature(TypedDict):
+    """The common object, and the scene that always has it; None for the paper's."""
+
+    common_object: str | None
+    target_scene: str | None
+
+
+class ComposedImages(TypedDict):
+    """How many images of each pair are composed, and the share of cut-outs and scenes that only tests see."""
+
+    n_train: int
+    n_test: int
+    test_share: float
+
+
 def load_data(
     kind: str,
     image_size: int,
     seed: int,
     files: Mapping[str, Path | None],
-    coco: Mapping[str, Any],
-    common: Mapping[str, Any],
-    composed: Mapping[str, Any],
+    coco: CocoSettings,
+    common: CommonFeature,
+    composed: ComposedImages,
 ) -> AttributionData:
     """Open or compose the images of a kind of data; `files` are those that the kind needs."""
     paths = {name: path for name, path in files.items() if path is not None}
     if kind == "bam":
         return read_bam(paths["root"], image_size, **common)
-    settings: dict[str, Any] = {**composed, "image_size": image_size, "seed": seed}
     if kind == "painted":
-        usual = {"common_object": PAINTED_OBJECT, "target_scene": PAINTED_SCENE}
-        chosen: dict[str, Any] = {name: choice or usual[name] for name, choice in common.items()}
-        objects, scenes, mixed = painted_sources(image_size, seed)
-        return compose_data(objects, scenes, mixed, **chosen, **settings)
+        chosen = CommonFeature(
+            common_object=common["common_object"] or PAINTED_OBJECT,
+            target_scene=common["target_scene"] or PAINTED_SCENE,
+        )
+        return compose_data(*painted_sources(image_size, seed), chosen, composed, image_size=image_size, seed=seed)
     scenes = SceneFolder(paths["scenes"])
     objects = (
         coco_objects(paths["annotations"], paths["objects"], **coco)
         if kind == "coco-miniplaces"
         else CutoutFolder(paths["objects"])
     )
-    return compose_data(objects, scenes, scenes, **common, **settings)
+    return compose_data(objects, scenes, scenes, common, composed, image_size=image_size, seed=seed)
 
 
 def read_bam(root: Path, image_size: int, common_object: str | None, target_scene: str | None) -> AttributionData:
@@ -103,16 +125,16 @@ def compose_data(
     objects: ObjectSource,
     scenes: SceneSource,
     relative_scenes: SceneSource,
+    feature: CommonFeature,
+    composed: ComposedImages,
     *,
-    n_train: int,
-    n_test: int,
-    common_object: str | None,
-    target_scene: str | None,
-    **settings: Any,
+    image_size: int,
+    seed: int,
 ) -> AttributionData:
-    """Compose images of cut-outs and scenes; `settings` are those of `ObjectsOnScenes`."""
-    counts = {"train": n_train, "test": n_test}
-    common, target = _common(common_object, target_scene, objects.class_names, scenes.class_names)
+    """Compose images of cut-outs and scenes."""
+    counts = {"train": composed["n_train"], "test": composed["n_test"]}
+    settings: dict[str, Any] = {"test_share": composed["test_share"], "image_size": image_size, "seed": seed}
+    common, target = _common(**feature, objects=objects.class_names, scenes=scenes.class_names)
 
     def compose(split: str) -> ObjectsOnScenes:
         return ObjectsOnScenes(objects, scenes, split=split, n_per_pair=counts[split], **settings)
@@ -131,7 +153,7 @@ def compose_data(
 
     def changed(change: str) -> ComposedDataset:
         return Interleaved(
-            PlacedObjects(objects, scenes, split="test", n_per_pair=n_test, **CHANGES[change], **settings)
+            PlacedObjects(objects, scenes, split="test", n_per_pair=composed["n_test"], **CHANGES[change], **settings)
         )
 
     return AttributionData(compose("train"), Interleaved(compose("test")), common, target, with_common_object, changed)

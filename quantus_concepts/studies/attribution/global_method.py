@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 import torch
@@ -58,11 +57,13 @@ def score_tcav(
     drops: pd.DataFrame,
     *,
     n_relative: int,
-    **settings: Any,
+    batch_size: int,
+    device: str,
+    seed: int,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Score the common object for f_o and f_s, and for the f_s^k, whose accuracy drops are rows with k.
 
-    Returns rows of the results, and the score of each layer of each model; `settings` are those of `tcav_score`.
+    Returns rows of the results, and the score of each layer of each model.
     """
     test, common, target = data.test, data.common_object, data.target_scene
     concept = _images(data.train, data.train.object_labels == common, N_CONCEPT)
@@ -77,10 +78,11 @@ def score_tcav(
         )
         return pd.DataFrame(), pd.DataFrame()
     layers = []
+    settings = {"batch_size": batch_size, "device": device, "seed": seed}
 
     def score(name: str, images: Tensor, label: int) -> TCAVScore:
         def make() -> pd.DataFrame:
-            model, device = models[name], settings["device"]
+            model = models[name]
             scored = tcav_score(
                 model,
                 tcav_layers(model, images[:2].to(device)),
@@ -89,14 +91,16 @@ def score_tcav(
                 images,
                 label,
                 n_samples=n_samples,
-                **settings,
+                batch_size=batch_size,
+                device=device,
+                seed=seed,
             )
             rows = [(ALL_LAYERS, scored.score, scored.random_mean, math.nan)]
             rows += [(layer, of.score, of.random_mean, of.p_value) for layer, of in scored.layers.items()]
             return pd.DataFrame(rows, columns=["layer", "value", "random concepts", "p"])
 
         trained_on = data_identity(data.train, data.train.object_labels)
-        key = [models[name], trained_on, images, common, label, settings | {"device": str(settings["device"])}]
+        key = [models[name], trained_on, images, common, label, settings]
         table = folder.cached(f"{TCAV} of {name}", key, make)
         layers.append(table.assign(model=name))
         return TCAVScore(float(table["value"].iloc[0]), float(table["random concepts"].iloc[0]), {})

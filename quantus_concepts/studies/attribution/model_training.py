@@ -61,7 +61,7 @@ class StreamedSamples:
         return ((self.data.images(batch.tolist()), self.targets[batch]) for batch in rows)
 
 
-def data_identity(data: ComposedDataset, labels: Tensor) -> dict[str, Any]:
+def data_identity(data: ComposedDataset, labels: Tensor) -> dict[str, object]:
     """Return what tells one data set from another: its size, all labels and some images."""
     rows = torch.linspace(0, len(data) - 1, min(N_COMPARED, len(data)), dtype=torch.float64).round().long().tolist()
     return {"n": len(data), "labels": labels, "images": data.images(rows)}
@@ -152,7 +152,7 @@ def train_models(
 
 
 def _cached(
-    folder: RunFolder, models: Path | None, name: str, key: Any, make: Callable[[], dict[str, Tensor]]
+    folder: RunFolder, models: Path | None, name: str, key: object, make: Callable[[], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
     """Return the weights of a model of an earlier run if it is the same, or of the run's own cache."""
     if models is not None:

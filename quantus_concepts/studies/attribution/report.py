@@ -352,7 +352,7 @@ def method_table(scores: pd.DataFrame) -> Table:
     rows = in_order(scores[scores["method"] != TCAV])
     rows = rows.assign(column=rows["metric"].map({name: label for name, (_, _, label, _) in METRICS.items()}))
     title = "Importance of what does not matter"
-    return Table("methods", title, rows, ["method"], ["column"], WRITERS, PAPER_FINDS, best="columns", grey=GREY)
+    return Table("methods", title, rows, ["method"], ["column"], WRITERS, PAPER_FINDS)
 
 
 def difference_tables(compared: pd.DataFrame) -> list[Table]:

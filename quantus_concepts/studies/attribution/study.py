@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -58,6 +58,14 @@ Models = Mapping[str, nn.Module]
 Images = Callable[[list[int]], Tensor]
 
 
+class Shared(TypedDict):
+    """Arguments of every scoring."""
+
+    batch_size: int
+    seed: int
+    display_progressbar: bool
+
+
 @dataclass(frozen=True)
 class Scoring:
     """How methods are scored; `of_methods` are the settings that the methods were built with."""
@@ -77,12 +85,12 @@ class Scoring:
     display_progressbar: bool = False
 
     @property
-    def common(self) -> dict[str, Any]:
+    def common(self) -> Shared:
         """What `score_contrasts` and `score_relative` take."""
-        return {name: getattr(self, name) for name in ("batch_size", "seed", "display_progressbar")}
+        return Shared(batch_size=self.batch_size, seed=self.seed, display_progressbar=self.display_progressbar)
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> dict[str, object]:
         """What every score depends on."""
         return {"methods": [*self.methods], **self.of_methods, "seed": self.seed, "device": self.device}
 
@@ -155,9 +163,17 @@ def collect(
         measured.append(accuracies)
         drops = pick(accuracies, metric="accuracy drop")
     if tcav:
-        settings = {"batch_size": scoring.batch_size, "device": scoring.device, "seed": scoring.seed}
         try:
-            table, layers = score_tcav(folder, data, models, drops, n_relative=scoring.n_relative, **settings)
+            table, layers = score_tcav(
+                folder,
+                data,
+                models,
+                drops,
+                n_relative=scoring.n_relative,
+                batch_size=scoring.batch_size,
+                device=scoring.device,
+                seed=scoring.seed,
+            )
             tables.append(table)
         except Exception as error:  # a network of the user's own; everything else must not be lost
             folder.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")

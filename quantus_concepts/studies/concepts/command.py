@@ -10,11 +10,11 @@ import typer
 
 from quantus_concepts.studies._kit.options import (
     AUTO,
+    BACKBONE,
     MANY,
     PAINTED,
     RUN,
     SMALL,
-    Backbone,
     BatchSize,
     Correlation,
     Deviation,
@@ -59,6 +59,14 @@ _LABELS = "cub: concept labels per image, or by majority of the class (majority)
 _PRECISION = "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it."
 _SEEDS = "Number of seeds, counted up from --seed (painted: 4, else 1)."
 _ABOUT = "folder: CSV of concept and part, where names do not tell."
+_BACKBONE = (
+    "small (trained here), resnet18_cub, a torchvision or timm name, or path.py:factory, whose MEAN and STD normalise "
+    "its images. May be given several times: the first has all tables, and all are compared."
+)
+_MODEL = (
+    "Concept model of your own to compare with: path.py:factory (the file is executed; its MEAN and STD normalise the "
+    "images), or a file of PostHocCBM.save that goes with a --backbone. May be given several times."
+)
 _EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
 _STRENGTH = "Regularisation of the SVM."
 _file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=MANY)
@@ -84,7 +92,8 @@ def benchmark_concepts(
     random_banks: Annotated[int, _bank(min=N_BANKS, max=MANY, help="Number of random banks (baseline).")] = N_BANKS,
     interventions: Annotated[bool, _bank(help="Accuracy while people correct concepts.")] = True,
     sweep: Annotated[bool, _bank(help="Try other C and numbers of images (Table 3).")] = True,
-    backbone: Backbone = None,
+    backbone: Annotated[list[str] | None, typer.Option(help=_BACKBONE, rich_help_panel=BACKBONE)] = None,
+    model: Annotated[list[str] | None, typer.Option(help=_MODEL, rich_help_panel=BACKBONE)] = None,
     layer: Layer = None,
     weights: Weights = None,
     mean: Mean = None,
@@ -118,12 +127,12 @@ def benchmark_concepts(
 
     Example: quantus-concepts benchmark concepts --seeds 2
 
-    Example: quantus-concepts benchmark concepts --data cub --root CUB_200_2011 --backbone resnet18
+    Example: quantus-concepts benchmark concepts --data cub --root CUB_200_2011 --backbone resnet18 --model cbm.py:joint
     """
     settings = given_settings(locals())
-    spec = backbone if backbone is not None else DEFAULT_BACKBONE[data]
+    specs = list(dict.fromkeys(backbone or [DEFAULT_BACKBONE[data]]))
     n_seeds = seeds if seeds is not None else DEFAULT_SEEDS[data]
-    trains = spec == SMALL
+    trains, given = specs[0] == SMALL, [spec for spec in specs if spec != SMALL]
     normalised = normalisation(mean, std, unnormalised)
     if data == "painted":
         refuse_without_effect("with --data painted", root=root, concepts=concepts)
@@ -135,11 +144,16 @@ def benchmark_concepts(
         raise ValueError(f"Expected `--concepts` to name a file but there is none at {concepts}.")
     if data != "cub":
         refuse_without_effect(f"with --data {data}", labels=None if labels == "image" else labels)
-    if trains:
-        mine = {"layer": layer, "weights": weights, "mean": mean, "std": std, "unnormalised": unnormalised}
+    mine = {"layer": layer, "weights": weights, "mean": mean, "std": std, "unnormalised": unnormalised}
+    if not given:
         refuse_without_effect("on the small network: name one of your own with --backbone", **mine)
-    else:
-        refuse_without_effect(f"on {spec}, which is not trained", precision=None if precision == AUTO else precision)
+    elif len(given) > 1:
+        refuse_without_effect("with several --backbone: a file path.py:factory can say it of each", **mine)
+    if not trains:
+        chosen = None if precision == AUTO else precision
+        refuse_without_effect(f"on {specs[0]}, which is not trained", precision=chosen)
+        if SMALL in specs:
+            raise ValueError(f"Expected `--backbone {SMALL}` to be the first of several but {specs[0]} is.")
     if C <= 0:
         raise ValueError(f"Expected `--C` to be above 0 but got {C:g}.")
     _check_sizes(data, trains, image_size, n_classes, n_train=n_train, n_test=n_test)
@@ -148,14 +162,16 @@ def benchmark_concepts(
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
     from quantus_concepts.studies._kit.plots import report_style
     from quantus_concepts.studies._kit.report import write_report
+    from quantus_concepts.studies.concepts.collection import collect
     from quantus_concepts.studies.concepts.data import Source
     from quantus_concepts.studies.concepts.report import build_report
-    from quantus_concepts.studies.concepts.study import Settings, collect, load_backbone
+    from quantus_concepts.studies.concepts.rivals import load_model
+    from quantus_concepts.studies.concepts.study import Settings, load_backbone
 
-    chosen = torch_device(device)
+    place = torch_device(device)
     idle = [*(BIRDS if data != "painted" else ()), *(TRAINING if not trains else ())]
     settings = {name: value for name, value in settings.items() if name not in idle}
-    settings |= {"backbone": settings.get("backbone", spec), "seeds": str(n_seeds)}
+    settings |= {"backbone": settings.get("backbone", specs[0]), "seeds": str(n_seeds)}
     birds: dict[str, Any] = {"n_classes": n_classes, "n_concepts": n_concepts, "deviation": deviation}
     birds |= {"correlation": correlation, "seed": seed}
     of_folder: dict[str, Any] = {"root": root, "concepts": concepts, "parts": parts, "part_of_concept": part_of_concept}
@@ -170,20 +186,25 @@ def benchmark_concepts(
         sweep=sweep and method == "svm",
         explore=explore,
         epochs=epochs,
-        bfloat16=precision == "bfloat16" or (precision == AUTO and chosen.type == "cpu" and processor_has_bfloat16()),
+        bfloat16=precision == "bfloat16" or (precision == AUTO and place.type == "cpu" and processor_has_bfloat16()),
         layer=layer,
-        device=chosen,
+        device=place,
         batch_size=batch_size,
         readers=readers,
         engine=engine,
         progress=progress,
     )
-    network = None if trains else load_backbone(spec, weights, layer, chosen, normalised)
+    networks = [None if spec == SMALL else load_backbone(spec, weights, layer, place, normalised) for spec in specs]
+    loaded = [network for network in networks if network is not None]
+    own_models = [load_model(spec, source, loaded, layer, place) for spec in dict.fromkeys(model or [])]
+    names = [*(network.source for network in loaded), *(own.name for own in own_models)]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"Expected models of different names but two are {doubled[0]}. Rename a file or a function.")
     with RunFolder("benchmark concepts", settings, out, overwrite=overwrite) as folder, report_style():
         with warnings_as_notes(folder):
-            collected = collect(folder, source, how, network)
+            collected = collect(folder, source, how, networks, own_models)
         report = build_report(collected, paper=data == "cub", n_banks=random_banks, explorer=explore)
-        write_report(folder, collected.frame, report, {"device": str(chosen), "bfloat16": str(how.bfloat16)})
+        write_report(folder, collected.results, report, {"device": str(place), "bfloat16": str(how.bfloat16)})
     return folder.path
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,8 @@ ACCURACY = "accuracy"
 PLAIN = "plain backbone"
 #: Rows of the table of images that have no image.
 OF_CLASSES = (CLASS_IMPORTANCE, CLASS_CONCEPTS)
+#: Rankings by which several backbones and models are compared.
+RIVALS_BY = ("value", "contribution")
 KEYS = ["metric", "explanation", "l", "alpha"]
 
 Pair = tuple[str, str, pd.DataFrame, pd.DataFrame]
@@ -52,9 +55,35 @@ def compare_answers(images: pd.DataFrame, same_images: bool) -> pd.DataFrame:
     P-values are corrected for all rows (Holm). Several seeds have the `same_images`, or images of their own: seeds are
     then what is independent.
     """
-    seeds = images["seed"].nunique()
+    return _compare_pairs(_pairs(images[images["metric"] != CEM]), same_images)
+
+
+def compare_rivals(compared: Mapping[str, pd.DataFrame], same_images: bool) -> pd.DataFrame:
+    """Compare the study's model of each table with those of all others; p-values are corrected for all rows (Holm)."""
+    own = {
+        name: pick(_own_scores(images[images["metric"] != CEM]), model=[POST_HOC, ""]).drop(columns="model")
+        for name, images in compared.items()
+    }
+    # Without part points there is no place, and a model may lack concepts.
+    own = {name: rows[rows["explanation"].fillna("").isin(["", *RIVALS_BY])] for name, rows in own.items()}
+    metrics = set.intersection(*({*rows["metric"]} for rows in own.values()))
+    concepts = set.intersection(*({*pick(rows, metric=CLASS_CONCEPTS)["item"]} for rows in own.values()))
+    own = {
+        name: rows[rows["metric"].isin(metrics) & (rows["item"].isin(concepts) | ~rows["metric"].isin(OF_CLASSES))]
+        for name, rows in own.items()
+    }
+    return _compare_pairs(((a, b, own[a], own[b]) for a, b in itertools.combinations(own, 2)), same_images)
+
+
+def _own_scores(images: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of models, without those of maps and their baselines."""
+    return images[(images["baseline"].fillna("") == "") & (images["metric"] != CLM)].drop(columns="baseline")
+
+
+def _compare_pairs(pairs: Iterable[Pair], same_images: bool) -> pd.DataFrame:
     results = []
-    for a, b, first, second in _pairs(images[images["metric"] != CEM]):
+    for a, b, first, second in pairs:
+        seeds = first["seed"].nunique()
         if seeds > 1 and same_images:
             result = _compare_seeds(first, second)
         elif seeds > 1:
@@ -80,7 +109,7 @@ def compare_answers(images: pd.DataFrame, same_images: bool) -> pd.DataFrame:
 
 def _pairs(images: pd.DataFrame) -> Iterator[Pair]:
     """Yield what is compared: the names of both, and their rows."""
-    own = images[(images["baseline"].fillna("") == "") & (images["metric"] != CLM)].drop(columns="baseline")
+    own = _own_scores(images)
     truth = pick(own, metric=CLASS_CONCEPTS).drop_duplicates(["seed", "label", "item"])
     own = own[own["metric"] != CLASS_CONCEPTS]
     ours = pick(own, model=POST_HOC)

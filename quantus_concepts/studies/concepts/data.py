@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,11 @@ class Source:
     birds: dict[str, Any] = field(default_factory=dict)
     seeds: range = range(1)
     progress: bool = False
+
+    def first_bird(self, seed_number: int, count: int) -> int:
+        """Return the number of a seed's first painted bird; a seed begins with a turn of all classes."""
+        n_classes: int = self.birds["n_classes"]
+        return seed_number * -(-count // n_classes) * n_classes
 
 
 @dataclass
@@ -107,30 +112,33 @@ def load_data(source: Source, network: Network | None) -> Iterator[BenchmarkData
     # data too; photographs are the same for all.
     if network is None and source.data == "painted":
         size = source.image_size or PAINTED_SIZE
-        n_classes = source.birds["n_classes"]
         settings = source.birds | {"image_size": size}
         for number in range(len(source.seeds)):
-            # A seed begins with a turn of all classes.
             train, test = painted_birds(
                 *(
-                    (settings | {"split": split}, number * -(-count // n_classes) * n_classes, count)
+                    (settings | {"split": split}, source.first_bird(number, count), count)
                     for split, count in (("train", source.n_train), ("test", source.n_test))
                 ),
                 display_progressbar=source.progress,
             )
-            yield _finished(source, _of_birds(train, test, size))
+            yield learnable_concepts(source, _of_birds(train, test, size))
         return
-    loaders: dict[str, Callable[[Source, Network], BenchmarkData]]
-    loaders = {"painted": _painted, "cub": _cub, "folder": _folder}
     # The labels tell which concepts cannot be learned, before an image is read.
-    data = _finished(source, loaders[source.data](source, network or SMALL_NETWORK))
+    data = learnable_concepts(source, same_images(source, network or SMALL_NETWORK))
     if network is None:
         # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
         data = dataclasses.replace(data, train=KeptImages(data.train), test=KeptImages(data.test))
     yield from [data] * len(source.seeds)
 
 
-def _finished(source: Source, data: BenchmarkData) -> BenchmarkData:
+def same_images(source: Source, network: Network, seed_number: int = 0) -> BenchmarkData:
+    """Return the images of a seed as a network takes them, with all concepts."""
+    if source.data == "painted":
+        return _painted(source, network, seed_number)
+    return _cub(source, network) if source.data == "cub" else _folder(source, network)
+
+
+def learnable_concepts(source: Source, data: BenchmarkData) -> BenchmarkData:
     """Return the data with the concepts that can be learned from the training images, and notes on the others."""
     labels, names = data.train.concept_labels, data.concept_names
     learnable = find_learnable(labels, names, None, source.min_images)
@@ -158,10 +166,11 @@ def _of_birds(train: ConceptDataset, test: ConceptDataset, size: int) -> Benchma
     return BenchmarkData(train, test, train.class_concepts, f"painted birds, {size} px", has_oracle=True)
 
 
-def _painted(source: Source, network: Network) -> BenchmarkData:
+def _painted(source: Source, network: Network, seed_number: int) -> BenchmarkData:
     settings = source.birds | {"image_size": source.image_size or network.image_size or PAINTED_SIZE}
+    settings |= {"transform": _normalise(network)}
     train, test = (
-        PaintedBirds(**settings, split=split, n_images=count, transform=_normalise(network))
+        PaintedBirds(**settings, split=split, n_images=count, first=source.first_bird(seed_number, count))
         for count, split in ((source.n_train, "train"), (source.n_test, "test"))
     )
     data = _of_birds(train, test, settings["image_size"])

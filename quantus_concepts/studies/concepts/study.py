@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import typer
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.progress import hide_bars, progress
+from captum_concepts._support.progress import progress
 from captum_concepts._support.running import device_of, to_model
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
@@ -43,10 +42,10 @@ from quantus_concepts.painted.subject import (
     RANDOM,
     TRADITIONAL,
     bank_model,
+    fit_random_models,
     folded_batches,
     kept_images,
     oracle_model,
-    random_models,
     small_backbone,
     traditional_model,
     train_networks,
@@ -54,17 +53,14 @@ from quantus_concepts.painted.subject import (
 )
 from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
 from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.options import Normalisation
 from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.comparisons import ACCURACY, PLAIN, compared_rows
-from quantus_concepts.studies.concepts.data import BenchmarkData, Source, load_data
-from quantus_concepts.studies.concepts.report import (
-    SETTINGS,
-    UNTRAINED,
-    Collected,
-    baseline_name,
-    draw_gallery,
-    setting_name,
+from quantus_concepts.studies.concepts.data import (
+    BenchmarkData,
 )
+from quantus_concepts.studies.concepts.figures import draw_gallery
+from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2
@@ -75,8 +71,6 @@ RANDOM_MAPS = 200
 N_RIGHT, N_WRONG, N_SHOWN, N_EXPLORED = 5, 2, 4, 100
 #: The page on which concepts are corrected.
 EXPLORER = "explore.html"
-COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
-COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +98,7 @@ class Settings:
         """Value above which a concept is predicted present; not known for raw values, which lack the intercept."""
         return 0.0 if self.values == "margin" else None
 
-    def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int, **changed: Any) -> ConceptBank:
+    def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int, **changed: float) -> ConceptBank:
         """Fit a concept bank to embeddings, with some settings changed."""
         return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **self.bank | changed)
 
@@ -120,43 +114,6 @@ class Models:
     train_set: Embeddings
     #: The classifier of the small network, where it is trained here.
     classifier: nn.Module | None
-
-
-def collect(folder: RunFolder, source: Source, settings: Settings, network: Network | None) -> Collected:
-    """Build and score the models of every seed."""
-    frames: list[pd.DataFrame] = []
-    images: list[pd.DataFrame] = []
-    draws: list[pd.DataFrame] = []
-    about: dict[str, Any] = {}
-    for number, data in enumerate(load_data(source, network)):
-        seed = source.seeds[number]
-        if settings.progress:
-            with hide_bars():
-                typer.echo(f"Seed {seed} ({number + 1} of {len(source.seeds)})", err=True)
-        folder.note(*data.notes)
-        one_seed = OneSeed(folder, settings, network, data, seed, first=number == 0)
-        frames.append(_named(one_seed.scores().assign(seed=seed)))
-        images.append(one_seed.images().assign(seed=seed))
-        draws.append(one_seed.draws().assign(seed=seed))
-        if number == 0:
-            counts = f"{len(data.train)} training and {len(data.test)} test images"
-            names = f"{data.n_classes} classes, {len(data.concept_names)} concepts"
-            about = {"images": f"{data.title}: {counts}, {names}", "by_class": data.by_class}
-            about |= {"is_whole_cub": data.is_whole_cub, "gallery": one_seed.gallery()}
-            if settings.explore:
-                folder.write(EXPLORER, one_seed.explorer())
-    about |= {"same_images": source.data != "painted", "trains": network is None}
-    return Collected(*(pd.concat(parts, ignore_index=True) for parts in (frames, images, draws)), **about)
-
-
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Name the baselines of maps and answers as models, the way results.csv has them."""
-    named = [
-        baseline_name(baseline, model) if baseline else model
-        for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
-    ]
-    # Whole numbers in the file.
-    return frame.assign(model=named)[COLUMNS].astype({"l": "Int64"})
 
 
 class OneSeed:
@@ -176,7 +133,9 @@ class OneSeed:
         self.seed, self.first = seed, first
         # The folder's settings are all options that matter, with hashes of the files that they name.
         where = [str(settings.device), settings.bfloat16]
+        source = "small" if network is None else network.source
         self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
+        self.key |= {"network": source, "normalisation": [data.mean, data.std]}
 
     def scores(self) -> pd.DataFrame:
         """Return the scores of all models, and the accuracies of other settings of the bank."""
@@ -241,12 +200,11 @@ class OneSeed:
         else:
             train_loader = sample_loader(data.train, settings.batch_size, settings.readers)
             backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.device))
-            numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
-            normalised = f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
-            self.folder.note(f"Where the network is cut: {layer}. Normalisation of the images: {normalised}.")
+            normalised = normalisation_text(data)
+            self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
         train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
         banks = data.concept_names, data.n_classes, settings.values
-        controls = random_models(backbone, train_set, *banks, settings.random_banks, seed)
+        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed)
         bank = settings.fit_bank(train_set, data.concept_names, seed)
         if bank.weak:
             self.folder.note(
@@ -342,8 +300,9 @@ class OneSeed:
         if self.models.classifier is not None:
             return _predicted(self.models.classifier, self.test_features)
         if images.other_output:
+            source = "" if self.network is None else self.network.source
             self.folder.note(
-                f"The backbone's own accuracy: not applicable. Its {images.other_output} are not the "
+                f"{source}, own accuracy: not applicable. Its {images.other_output} are not the "
                 f"{self.data.n_classes} classes of the data."
             )
             return None
@@ -369,7 +328,7 @@ class OneSeed:
         """Return the class accuracy for other settings of the bank: the cells of the paper's Table 3."""
         rows, data, train_set, values = [], self.data, self.models.train_set, self.settings.values
         for strength, count in progress(SETTINGS, "settings", show=self.settings.progress):
-            changed: dict[str, Any] = {"C": strength, "n_pos": count, "n_neg": count}
+            changed: dict[str, float] = {"C": strength, "n_pos": count, "n_neg": count}
             layer = ConceptLayer(self.settings.fit_bank(train_set, data.concept_names, self.seed, **changed), values)
             head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
             predicted = _predicted(head, layer(self.test_features))
@@ -439,8 +398,14 @@ class OneSeed:
         return (images * std + mean).clamp(0, 1)
 
 
+def normalisation_text(data: BenchmarkData) -> str:
+    """Say how images are normalised."""
+    numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
+    return f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
+
+
 def load_backbone(
-    spec: str, weights: str | None, layer: str | None, device: torch.device, normalised: Mapping[str, Any]
+    spec: str, weights: str | None, layer: str | None, device: torch.device, normalised: Normalisation
 ) -> Network:
     """Load the network that is evaluated; raise where it lacks the layer."""
     network = load_network(spec, weights, **normalised)

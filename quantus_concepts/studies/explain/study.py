@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from captum_concepts._support.files import printable
 from captum_concepts._support.images import load_pixels
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import tensor_output
+from captum_concepts._support.shown import readable_name
 from captum_concepts.backbones.named import build_model, load_tokenizer
 from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.folders import find_concept_folders
@@ -33,9 +35,8 @@ from quantus_concepts.painted.networks import SmallResNet, fold_images
 from quantus_concepts.painted.training import load_trained, train
 from quantus_concepts.score_tables import to_markdown
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder, warnings_as_notes
-from quantus_concepts.studies._kit.options import SMALL
+from quantus_concepts.studies._kit.options import SMALL, Normalisation
 from quantus_concepts.studies._kit.plots import png, report_style
-from quantus_concepts.studies._kit.report import readable
 
 #: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18
@@ -50,7 +51,7 @@ class Source:
     backbone: str = SMALL
     layer: str | None = None
     weights: str | None = None
-    normalisation: Mapping[str, Any] = field(default_factory=dict)
+    normalisation: Normalisation = field(default_factory=lambda: Normalisation(mean=None, std=None, unnormalised=False))
     image_size: int | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     batch_size: int = 64
@@ -142,8 +143,24 @@ def painted_birds(folder: RunFolder, source: Source, n_train: int) -> Shown:
         ).eval()
     pictured = KeptImages(PaintedBirds(N_SHOWN, "test", **settings))
     images = pictured.images.float() / 255
-    truth = {"labels": pictured.labels, "concept_labels": pictured.concept_labels}
+    order = clearest_first(concept_views(model, images, source.batch_size), pictured.labels)
+    images = images[order]
+    truth = {"labels": pictured.labels[order], "concept_labels": pictured.concept_labels[order]}
     return Shown(model, [f"bird {i}" for i in range(len(images))], images, images, truth)
+
+
+def clearest_first(views: ClassViews, labels: Tensor) -> list[int]:
+    """Return the order of images that starts with the clearest: answered right, with most concepts unlike random ones.
+
+    Of equals it is the most probable answer. The other images keep their order.
+    """
+    right = views.predicted == labels
+    low, high = (0.0, 0.0) if views.random_values is None else views.random_values[:, :, None].unbind(1)
+    outside = ((views.values < low) | (views.values > high)).sum(1)
+    shares = views.logits.softmax(1).amax(1)
+    keys = list(zip(right.tolist(), outside.tolist(), shares.tolist(), strict=True))
+    first = keys.index(max(keys))
+    return [first, *(i for i in range(len(keys)) if i != first)]
 
 
 def concept_table(views: ClassViews, names: Sequence[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
@@ -169,21 +186,33 @@ def concept_table(views: ClassViews, names: Sequence[str], classes: list[str], p
                 low, high = (torch.nan, torch.nan) if ends is None else ends[i].tolist()
                 row |= {f"random_{what}_low": low, f"random_{what}_high": high}
             rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    ends = table[["value", "random_value_low", "random_value_high"]].to_numpy(float)
+    return table.assign(value_is=[place_in_range(*row) for row in ends.tolist()])
+
+
+def place_in_range(value: float, low: float, high: float) -> str:
+    """Say where a value lies to the range of 95 % of random directions; nothing where that is not known."""
+    if np.isnan(low) or np.isnan(high):
+        return ""
+    return "below random" if value < low else "above random" if value > high else "inside random range"
 
 
 def _printed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table that is printed: ranges of random directions in one column each."""
+    """Return the table that is printed: ranges of random directions, and where the number lies, in one column each."""
 
     def spread(what: str) -> pd.Series:
         low, high = table[f"random_{what}_low"], table[f"random_{what}_high"]
-        return low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
+        place = np.select([table[what] > high, table[what] < low], ["above", "below"], "within")
+        return place + " " + low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
 
     printed = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
-    printed["concept"] = printed["concept"].map(readable)
+    printed["concept"] = printed["concept"].map(readable_name)
     for what in ("value", "contribution"):
         if table[f"random_{what}_low"].notna().all():
             printed[f"random {what}s"] = spread(what)
+    if (table["value_is"] != "").all():
+        printed.insert(4, "value is", table["value_is"])
     return printed.dropna(axis="columns", how="all")
 
 
@@ -275,12 +304,20 @@ def _classifier(module: nn.Module, backbone: Backbone, size: int) -> nn.Linear |
 
 
 def _class_names(network: Network, source: Source) -> list[str] | None:
-    """Return the names of ImageNet's classes for a network of torchvision with its own weights."""
-    if network.family != "torchvision" or source.weights is not None:
+    """Return the names of the classes of a network of torchvision with weights that torchvision publishes."""
+    if network.family != "torchvision":
         return None
     from torchvision import models
 
-    names: list[str] | None = models.get_model_weights(source.backbone)["DEFAULT"].meta.get("categories")
+    published = models.get_model_weights(source.backbone)
+    if source.weights is None:
+        chosen = published["DEFAULT"]
+    else:
+        # The name of a published file ends with the beginning of its hash.
+        with Path(source.weights).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        chosen = next((each for each in published if each.url.endswith(f"-{digest[:8]}.pth")), None)
+    names: list[str] | None = chosen and chosen.meta.get("categories")
     return names
 
 
@@ -355,11 +392,11 @@ def _of_texts(source: Source, texts: list[str]) -> tuple[Any, Photographs]:
     return model, usual_photographs(source, built.backbone)
 
 
-def usual_photographs(source: Source, model: Any) -> Photographs:
+def usual_photographs(source: Source, model: Backbone | PostHocCBM) -> Photographs:
     """Return how a backbone, or a concept model of one, takes photographs, unless the options say otherwise."""
-    mean, std, unnormalised = (source.normalisation.get(name) for name in ("mean", "std", "unnormalised"))
-    normalisation = model.normalisation if mean is None else (mean, std)
-    if unnormalised:
+    mean, std = source.normalisation["mean"], source.normalisation["std"]
+    normalisation = model.normalisation if mean is None or std is None else (mean, std)
+    if source.normalisation["unnormalised"]:
         normalisation = (0.0,) * 3, (1.0,) * 3
     if normalisation is None:
         raise ValueError(

@@ -20,11 +20,12 @@ from torch.nn.functional import interpolate
 
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.images import load_image
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import overlay, unit_maps
 from quantus_concepts.studies._kit.plots import INK
-from quantus_concepts.studies._kit.report import readable, render
+from quantus_concepts.studies._kit.report import render
 
 N_CONCEPTS = 15
 #: JPEG quality; with full colour resolution, since maps are red on blue.
@@ -163,7 +164,7 @@ class Gallery:
         """Return an image and its explanation."""
         if file.image is None:
             raise ValueError(f"People rate an explanation next to its image, but {file.path} has none. Leave it out.")
-        section: dict[str, object] = {"image": self.image(file.image), "told": readable(told)}
+        section: dict[str, object] = {"image": self.image(file.image), "told": readable_name(told)}
         explanation = file.read()
         if isinstance(explanation, ConceptExplanation):
             section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]

@@ -16,6 +16,7 @@ from matplotlib.style import context
 
 from captum_concepts._support.files import check_plain_file, printable, read_json
 from captum_concepts._support.progress import progress as bar
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
 from quantus_concepts.datasets.ratings.explanation_files import (
@@ -31,7 +32,6 @@ from quantus_concepts.datasets.ratings.files import CONCEPT_SUFFIX, MAP_SUFFIX, 
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import png
-from quantus_concepts.studies._kit.report import readable
 from quantus_concepts.studies.pasta.cards import (
     MEGABYTE,
     RATING_PAGE,
@@ -113,7 +113,7 @@ def write_sheet(
         for name in changed:
             after = changed[name][change_key(file)]
             sections[name] = gallery.section(after, told=after.label if after.label != file.label else "")
-        items.append({"record": empty_record(file), "label": readable(file.label), "sections": sections})
+        items.append({"record": empty_record(file), "label": readable_name(file.label), "sections": sections})
         gallery.check(len(items), len(files))
     page = gallery.render(
         "pasta/sheet.html.j2",

@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -20,6 +20,9 @@ from quantus_concepts.datasets.folders import inside
 from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.substitute.pairs import OTHER, Pair, images_of, options_of, read_pairs, words_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Answer(NamedTuple):
@@ -47,7 +50,7 @@ class LetterModel:
     The probability of a letter is that of its token among all, with and without a space before it together.
     """
 
-    def __init__(self, model: Any, processor: Any) -> None:
+    def __init__(self, model: PreTrainedModel, processor: Any) -> None:
         self.model, self.processor = model, processor
         tokenizer = processor.tokenizer
         self.places: list[list[int]] = []

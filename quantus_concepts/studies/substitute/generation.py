@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ import torch
 from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies._kit.image_set import ImageSet
 from quantus_concepts.studies.substitute.pairs import PAIR, Pair
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 SETTINGS = "generation.json"
 GUIDES = "guides"
@@ -37,7 +40,7 @@ def image_seed(seed: int, pair: Pair, number: int) -> int:
     )
 
 
-def load_pipeline(model: str, dtype: torch.dtype, device: torch.device) -> Any:
+def load_pipeline(model: str, dtype: torch.dtype, device: torch.device) -> DiffusionPipeline:
     """Load a pipeline of diffusers from a folder or from Hugging Face."""
     from diffusers import DiffusionPipeline
 
@@ -54,7 +57,7 @@ def load_pipeline(model: str, dtype: torch.dtype, device: torch.device) -> Any:
 
 def generate_images(
     images: ImageSet,
-    pipeline: Any,
+    pipeline: DiffusionPipeline,
     pair: Pair,
     numbers: Sequence[int],
     seed: int,

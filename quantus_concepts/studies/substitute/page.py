@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.progress import progress
-from quantus_concepts.studies._kit.report import readable
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.studies.pasta.cards import Gallery
 from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of
 
@@ -36,11 +36,11 @@ def render_sheet(
     items = []
     for row in progress(images.itertuples(), "drawing", unit="image", show=show_progress, total=len(images)):
         group, _, option = row.attribute.partition("--")
-        bird, words = readable(row.bird), words_of(group)
+        bird, words = readable_name(row.bird), words_of(group)
         item = {
             "record": {name: getattr(row, name) for name in ("image", "pair", "bird", "attribute")},
             # A person who chooses sees neither bird nor attribute.
-            "label": words if chosen else f"{bird} with {words} {readable(option)}",
+            "label": words if chosen else f"{bird} with {words} {readable_name(option)}",
             "sections": {"shown": {"image": gallery.image(root / row.image), "told": ""}},
         }
         if chosen:

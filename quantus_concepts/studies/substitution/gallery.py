@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +11,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.plots import INK, PALETTE
-from quantus_concepts.studies._kit.report import readable
 from quantus_concepts.studies.substitution import kinds
+from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 
 N_ROWS = 6
 #: Names of models, one of each kind, and their heads: more columns cannot be read.
@@ -40,7 +40,7 @@ class Gallery:
     answers: pd.DataFrame
 
 
-def choose_pairs(pairs: Any, seed: int) -> list[int]:
+def choose_pairs(pairs: KeptPairs, seed: int) -> list[int]:
     """Return some substitutions, of as many attributes as there are."""
     order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
     groups = [pairs.concept_names[int(pairs.added[index])].partition("::")[0] for index in order]
@@ -48,7 +48,7 @@ def choose_pairs(pairs: Any, seed: int) -> list[int]:
     return (first + [index for index in order if index not in first])[:N_ROWS]
 
 
-def read_answers(models: Mapping[str, ConceptModel], pairs: Any, rows: Sequence[int]) -> pd.DataFrame:
+def read_answers(models: Mapping[str, ConceptModel], pairs: KeptPairs, rows: Sequence[int]) -> pd.DataFrame:
     """Return the options of the touched group that models see in the images after the substitution."""
     after = torch.stack([pairs[index].image for index in rows])
     limits, names, answers = kinds.thresholds(models), pairs.concept_names, []
@@ -61,7 +61,7 @@ def read_answers(models: Mapping[str, ConceptModel], pairs: Any, rows: Sequence[
             parts = [number for number in parts if present[place, number]]
             answer = PUT_IN if parts == [added] else TAKEN_OUT if removed in parts else OTHER
             options = "\n".join(names[number].partition("::")[2] for number in parts) or "none"
-            text = f"{readable(group)}:\n{names[removed].partition('::')[2]}\n→ {new}"
+            text = f"{readable_name(group)}:\n{names[removed].partition('::')[2]}\n→ {new}"
             answers.append((place, text, model, options, answer))
     return pd.DataFrame(answers, columns=["place", "substitution", "model", "options", "answer"])
 

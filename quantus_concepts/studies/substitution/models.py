@@ -23,7 +23,7 @@ from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.networks import SmallResNet
-from quantus_concepts.painted.subject import BACKBONE, bank_model, random_models
+from quantus_concepts.painted.subject import BACKBONE, bank_model, fit_random_models
 from quantus_concepts.painted.training import KeptSamples, fit, load_trained, run_together
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models import concept_models as networks
@@ -82,7 +82,7 @@ class Point:
     progress: bool
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> dict[str, object]:
         """What results depend on."""
         more = {"seed": self.seed, "correlation": self.correlation, "device": str(self.device)}
         return {"settings": self.folder.settings, **more}
@@ -174,4 +174,4 @@ class Point:
         reciter = BottleneckCBM(backbone, recital, recital.head(), activation=None)
         models[kinds.RECITER] = reciter.eval().to(self.device)
         names, count = data.concept_names, self.random_banks
-        return models, random_models(backbone, embedded, names, n_classes, "margin", count, self.seed)
+        return models, fit_random_models(backbone, embedded, names, n_classes, "margin", count, self.seed)

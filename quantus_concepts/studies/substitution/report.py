@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.comparison import compare
 from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.studies._kit.comparisons import (
@@ -21,7 +21,7 @@ from quantus_concepts.studies._kit.comparisons import (
 )
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent, readable
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
@@ -134,7 +134,7 @@ def make_report(
     )
 
 
-def model_with_labels(row: Mapping[str, Any]) -> str:
+def model_with_labels(row: Mapping[Hashable, object]) -> str:
     """Name a model with its labels."""
     return f"{row['model']} ({row['labels']})" if row["labels"] else str(row["model"])
 
@@ -175,9 +175,9 @@ def difference_tables(compared: pd.DataFrame) -> list[Table]:
 
 
 def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
-    """Return for each question the highest of the trained models against random directions.
+    """Return for each question the highest of the trained models against random directions, and the lowest.
 
-    Of S+ and S- also how many are above what recites its class, of the others the lowest.
+    Of S+ and S- in place of the lowest how many are above what recites its class.
     """
     answers = []
     for metric, question in QUESTIONS.items():
@@ -194,20 +194,15 @@ def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
                 from_highest = from_highest[from_highest["b"] != RECITER]
                 same = [difference_text(row) for row in from_highest.to_dict("records")].count(SAME)
                 text += f"; no difference to {same} others"
+            said = [difference_text(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
+            if said:
+                text += f"; {said.count(ABOVE)} of {len(said)} above the model that recites its class, "
+                text += f"{said.count(BELOW)} below"
             verdict = Verdict.of(text, tied[0])
             answers.append(
                 verdict if metric != "recital" else Verdict.of(text, tied[0], text=f"{verdict.verdict}, less is better")
             )
-        said = [difference_text(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
-        if said:
-            text = f"{SIGNS[metric]}: models above the one that recites its class"
-            more = f"{said.count(SAME)} no difference, {said.count(BELOW)} below"
-            answers.append(Verdict(text, said.count(ABOVE), write=_of(len(said)), text=more))
     return answers
-
-
-def _of(total: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.0f} of {total}"
 
 
 def draw_scores(rows: pd.DataFrame) -> Figure:
@@ -256,9 +251,7 @@ def main_table(rows: pd.DataFrame) -> Table:
     caption = (
         "In %; small: 95 % interval, of random directions where 95 % of them lie. Less is better of class recited."
     )
-    return Table(
-        "table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption, grey=CONTROLS
-    )
+    return Table("table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption)
 
 
 def paper_table(rows: pd.DataFrame) -> Table:
@@ -297,10 +290,10 @@ def encoders_table(rows: pd.DataFrame, published: bool) -> Table:
 def item_table(rows: pd.DataFrame, kind: str, metric: str) -> Table:
     """Return S+ or S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
     cells = pick(rows, item_kind=kind, metric=metric)
-    cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable)).replace({"model": SHORT})
+    cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable_name)).replace({"model": SHORT})
     cells = arrange(cells, model=[*SHORT.values()])
     title, name = f"{SIGNS[metric]} by {kind}", f"{kind}-{FILES[metric]}"
-    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.", grey=("random",))
+    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.")
 
 
 def by_labels(cells: pd.DataFrame) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from captum_concepts.backbones.networks import Network, cut_network
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.heads import fit_logistic
-from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions, SubstitutionSample
+from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.metrics import score_vision_language
@@ -32,14 +32,16 @@ from quantus_concepts.metrics.streaming.api import substitution_tables
 from quantus_concepts.metrics.streaming.table import COLUMNS as OF_TABLES
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
 from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader
-from quantus_concepts.painted.subject import BACKBONE, Recognition, small_backbone
+from quantus_concepts.painted.subject import BACKBONE, small_backbone
 from quantus_concepts.painted.training import one_thread
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.concept_models import Known, Recital
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, choose_pairs, read_answers
+from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 from quantus_concepts.studies.substitution.models import Models, Point, Training
 
 #: Default size of images for networks without one.
@@ -123,7 +125,7 @@ class Painted(Point):
             models[name] = model.eval().to(self.device)
         return (models | {kinds.RECITER: reciter}, random), networks
 
-    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
+    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
         """Score all models."""
         models, networks = self.models
         pairs, seen = _loader(self.data[2], self.batch_size), sample_loader(self.data[1], self.batch_size)
@@ -148,39 +150,6 @@ class Painted(Point):
         return Gallery(shown, self.folder.cached("gallery answers", self.key, answers))
 
 
-class KeptPairs(Dataset[SubstitutionSample]):
-    """Substitutions whose images are painted once and kept as 8-bit numbers."""
-
-    def __init__(self, data: PaintedSubstitutions) -> None:
-        self.data = data
-        self.samples = [
-            sample._replace(image=_eight_bits(sample.image), before=_eight_bits(sample.before))
-            for sample in map(data.__getitem__, range(len(data)))
-        ]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.data, name)
-
-    def __getitem__(self, index: int) -> SubstitutionSample:
-        """Return one sample; raises IndexError past the end."""
-        sample = self.samples[index]
-        return sample._replace(image=sample.image.float() / 255, before=sample.before.float() / 255)
-
-    def recognition(self, seen: KeptImages) -> tuple[Recognition, Tensor, Tensor]:
-        """Return a network that recognises all images, and their concepts and classes."""
-        samples = [self[index] for index in range(len(self))]
-        images = [*(sample.image for sample in samples), *(sample.before for sample in samples)]
-        concepts = torch.cat([self.data.concept_labels, self.data.concept_labels_before, seen.concept_labels])
-        return (
-            Recognition([*images, *(seen.images.float() / 255)]),
-            concepts,
-            torch.cat([self.data.labels, self.data.labels, seen.labels]),
-        )
-
-
 @dataclass(kw_only=True)
 class Published(Point):
     """The images of SUB, and models that are fitted to the training images of CUB; T_A and T on its test images."""
@@ -199,7 +168,7 @@ class Published(Point):
         """Whether small networks are trained."""
         return self.load is None
 
-    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
+    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
         """Score all models."""
         network = SMALL_NETWORK if self.load is None else self.load()
         size = self.image_size or network.image_size or IMAGE_SIZE
@@ -268,10 +237,6 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
     return model
 
 
-def _eight_bits(image: Tensor) -> Tensor:
-    return (image * 255).round().to(torch.uint8)
-
-
 def _loader(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
     # In the order of the files of SUB, of which one row group is in memory at a time.
     return DataLoader(data, batch_size, generator=torch.Generator())
@@ -291,7 +256,7 @@ def _score(models: Models, pairs: DataLoader[Any], seen: DataLoader[Any], progre
     return pd.concat([numbers.assign(image=math.nan, pair=math.nan), own], ignore_index=True)
 
 
-def _score_encoders(encoders: Mapping[str, Any], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
+def _score_encoders(encoders: Mapping[str, Encoder], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
     """Score vision-language models, with "none" among the options and without."""
     scored = {name: score_vision_language(one, images, display_progressbar=progress) for name, one in encoders.items()}
     return [table.assign(model=f"{name}{kinds.OF}" + table["set"]) for name, table in scored.items()]

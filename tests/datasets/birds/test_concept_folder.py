@@ -155,14 +155,6 @@ def test_parts_of_concepts_by_hand(root, table, as_file):
     assert data.part_of_concept.tolist() == [0, 1, -1]
 
 
-def test_grey_palette_and_transparent_images_become_rgb(root, table):
-    for mode, name in (("L", "0.png"), ("P", "1.png"), ("RGBA", "4.png"), ("1", "5.png")):
-        _paint(root / "cat" / name, 255, mode=mode)
-    data = ConceptFolder(root, table(PER_CLASS))
-    for i in (4, 5, 8, 9):
-        torch.testing.assert_close(data[i].image, torch.ones(3, 10, 12))
-
-
 def test_images_of_different_sizes(root, table):
     _paint(root / "cat" / "9.png", 7, size=(20, 30))
     path = table(PER_CLASS)
@@ -172,35 +164,17 @@ def test_images_of_different_sizes(root, table):
     assert ConceptFolder(root, path, transform=v1.CenterCrop(8))[8].image.shape == (3, 8, 8)
 
 
-FULL = {f"{name}/{i}.{'png' if i < 2 else 'jpg'}": (1, 0) for name in CLASSES for i in range(4)}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "table.csv, line 1: expected a header that starts with 'class' or 'image' but got ''"),
         ("class;fur\ncat;1\n", "line 1: expected a header that starts with 'class' or 'image' but got 'class;fur'"),
-        ("class\ncat\n", "line 1: expected one column for each concept, of another name, after 'class'"),
         ("class,fur,fur\n", "line 1: expected one column for each concept, of another name, .* got 'fur,fur'"),
-        (
-            "class,fur\nbird,1\ncow,1\n",
-            "line 3: expected a class that has a folder, of 'bird', 'cat', 'dog', but got 'cow'",
-        ),
+        ("class,fur\ncow,1\n", "line 2: expected a class that has a folder, of 'bird', 'cat', 'dog', but got 'cow'"),
         ("class,fur\nbird,1\nbird,0\n", r"line 3: expected one row for each class \(this one is on line 2 too\)"),
-        ("class,fur\nbird,1\ncat,yes\n", "line 3: expected a number from 0 to 1 in column 'fur' but got 'yes'"),
         ("class,fur\nbird,1\ncat,nan\n", "line 3: expected a number from 0 to 1 in column 'fur' but got 'nan'"),
         ("class,fur\nbird,1\n\ncat,1,0\n", "line 4: expected 2 columns as in the header but got '3 columns'"),
         ("class,fur\nbird,1\ndog,0\n", "line 4: expected a row for each class but the file ends without 'cat'"),
-        ("image,fur\nbird/9.png,1\n", "line 2: expected the path of an image.*but got 'bird/9.png'"),
         ("image,fur\nbird/0.png,0.5\n", "line 2: expected 0 or 1 in column 'fur' but got '0.5'"),
-        (
-            "image,fur\nbird/0.png,1\n",
-            "line 3: expected a row for each image but the file ends without 'bird/1.png'.* and 6 more",
-        ),
-        (
-            _per_image(FULL) + "dog/3.jpg,1,1\n",
-            r"line 14: expected one row for each image \(this one is on line 13",
-        ),
     ],
 )
 def test_a_bad_row_of_the_concept_table_is_named(root, table, text, message):
@@ -214,15 +188,11 @@ HEAD = "image,part,x,y\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "parts.csv, line 1: expected the header 'image,part,x,y' but got ''"),
         ("image,part,x\n", "line 1: expected the header 'image,part,x,y' but got 'image,part,x'"),
         (HEAD, "line 2: expected at least one row but the file ends here"),
         (HEAD + "cow/0.png,ear,1,1\n", "line 2: expected the path of an image.*but got 'cow/0.png'"),
         (HEAD + "cat/0.png,,1,1\n", "line 2: expected the name of a part but got ''"),
         (HEAD + "cat/0.png,ear,12,1\n", "line 2: expected x inside the image, from 0 to 11, but got '12'"),
-        (HEAD + "cat/0.png,ear,1,-1\n", "line 2: expected y inside the image, from 0 to 9, but got '-1'"),
-        (HEAD + "cat/0.png,ear,left,1\n", "line 2: expected x inside the image, from 0 to 11, but got 'left'"),
-        (HEAD + "cat/0.png,ear,1\n", "line 2: expected 4 columns as in the header but got '3 columns'"),
         (HEAD + "cat/0.png,nose,1,1\n", r"Expected concepts named after the parts in .*\['nose'\].*`part_of_concept`"),
     ],
 )
@@ -236,9 +206,7 @@ def test_a_bad_row_of_the_part_table_is_named(root, table, text, message):
     [
         ({"fin": "ear"}, "`part_of_concept` to hold a known concept, of 'fur', .* but got 'fin'"),
         ({"fur": "skin"}, "`part_of_concept` to hold a known part, of 'ear', 'tail', but got 'skin'"),
-        ("concept,part\nfin,ear\n", "of.csv, line 2, to hold a known concept, of 'fur'.* but got 'fin'"),
         ("concept,part\nfur,ear\nfur,tail\n", "of.csv, line 3, to name another concept but got 'fur' again"),
-        ("fur,ear\n", "of.csv, line 1: expected the header 'concept,part' but got 'fur,ear'"),
     ],
 )
 def test_bad_parts_of_concepts(root, table, part_of_concept, message):

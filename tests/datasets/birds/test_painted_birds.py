@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from quantus_concepts.datasets.birds.attributes import (
@@ -87,7 +86,7 @@ def test_splits_share_the_classes_and_differ_in_the_individuals() -> None:
 # --- concepts and classes --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_concepts", [4, 5, 20, 25, 26, 51, 69, 90, 103, MAX_CONCEPTS])
+@pytest.mark.parametrize("n_concepts", [4, 25, 26, 69, MAX_CONCEPTS])
 def test_any_number_of_concepts(n_concepts: int) -> None:
     groups = choose_groups(n_concepts)
     assert sum(len(group.options) for group in groups) == n_concepts
@@ -96,17 +95,6 @@ def test_any_number_of_concepts(n_concepts: int) -> None:
         assert group.options == full.options[: len(group.options)]
     if n_concepts >= 26:
         assert {group.part for group in groups} == {*PARTS, None}
-
-
-def test_the_default_has_69_concepts_in_17_groups_on_twelve_parts_and_the_whole_bird(birds: PaintedBirds) -> None:
-    assert len(birds.concept_names) == len(set(birds.concept_names)) == 69
-    assert len(birds.groups) == 17
-    assert birds.part_names == list(PARTS)
-    assert sorted(set(birds.part_of_concept.tolist())) == list(range(-1, 12))
-    part = dict(zip(birds.concept_names, birds.part_of_concept.tolist(), strict=True))
-    assert part["has_wing_color::red"] == part["has_wing_pattern::spotted"] == PARTS.index("wing")
-    assert part["has_bill_shape::hooked"] == PARTS.index("beak")
-    assert part["has_size::small"] == part["has_shape::duck-like"] == -1
 
 
 @pytest.mark.parametrize(
@@ -196,15 +184,6 @@ def test_masks_are_disjoint_and_a_centre_is_the_mask_pixel_nearest_to_the_mean(b
             assert distances[tuple(centre)] == pytest.approx(min(distances.values()))
 
 
-def test_some_parts_are_hidden_and_most_are_not(birds: PaintedBirds) -> None:
-    hidden = torch.isnan(birds.points[:, :, 0, 0]).float()
-    share = dict(zip(birds.part_names, hidden.mean(0).tolist(), strict=True))
-    assert 0.05 < share["leg"] < 0.25
-    assert 0.03 < share["tail"] < 0.2
-    assert 0.02 < share["beak"] < 0.15
-    assert hidden.sum(1).max() <= 6
-
-
 @pytest.mark.parametrize("image_size", [64, 96])
 def test_parts_have_the_colour_of_their_label(image_size: int) -> None:
     birds = PaintedBirds(60, image_size=image_size, n_concepts=MAX_CONCEPTS)
@@ -229,9 +208,8 @@ def test_parts_have_the_colour_of_their_label(image_size: int) -> None:
     assert all(value > (0.75 if name == "has_eye_color" else 0.85) for name, value in accuracy.items()), accuracy
 
 
-@pytest.mark.parametrize(("image_size", "n_seen"), [(64, 3), (96, 1)])
-def test_every_concept_can_be_seen(image_size: int, n_seen: int) -> None:
-    birds = PaintedBirds(60, image_size=image_size, n_concepts=MAX_CONCEPTS, n_classes=6)
+def test_every_concept_can_be_seen() -> None:
+    birds = PaintedBirds(60, image_size=64, n_concepts=MAX_CONCEPTS, n_classes=6)
     images = birds.images()
     for concept, name in enumerate(birds.concept_names):
         group, part = int(birds.group_of_concept[concept]), int(birds.part_of_concept[concept])
@@ -240,7 +218,7 @@ def test_every_concept_can_be_seen(image_size: int, n_seen: int) -> None:
             for i in range(60)
             if birds.concept_labels[i, concept] == 0
             and (part < 0 or birds.concept_labels[i, birds.group_of_concept == group].sum() == 1)
-        ][:n_seen]
+        ][:3]
         changed = []
         for i in lacking:
             change = (images[i] - birds.substitute(i, concept).image).abs().amax(0)
@@ -280,24 +258,6 @@ def test_a_substitution_changes_the_pixels_of_its_part_and_the_labels_of_its_gro
             assert mask[int(y), int(x)] if mask.any() else np.isnan([x, y]).all()
 
 
-def test_substituting_what_is_there_changes_nothing(birds: PaintedBirds) -> None:
-    for i in range(5):
-        before = birds[i]
-        for concept in torch.nonzero(birds.concept_labels[i]).ravel().tolist():
-            after = birds.substitute(i, concept)
-            assert torch.equal(after.image, before.image)
-            assert torch.equal(after.concepts, before.concepts)
-            assert torch.equal(after.points.nan_to_num(-1), before.points.nan_to_num(-1))
-
-
-def test_nothing_is_to_be_seen_of_a_substitution_on_a_hidden_part(birds: PaintedBirds) -> None:
-    legless = torch.nonzero(torch.isnan(birds.points[:, PARTS.index("leg"), 0, 0])).ravel().tolist()
-    for i in legless[:5]:
-        before, after = birds[i], birds.substitute(i, "has_leg_color::yellow")
-        assert (before.image != after.image).any(0).sum() <= 4
-        assert torch.equal(after.concepts, before.concepts)
-
-
 # --- as a data set ---------------------------------------------------------------------------------------
 
 
@@ -318,44 +278,12 @@ def test_points_follow_a_transform(birds: PaintedBirds) -> None:
     )
 
 
-def test_a_loader_makes_batches(birds: PaintedBirds) -> None:
-    batch = next(iter(DataLoader(birds, batch_size=8)))
-    assert batch.image.shape == (8, 3, 96, 96)
-    assert 0 <= batch.image.min() < batch.image.max() <= 1
-    assert torch.equal(batch.label, birds.labels[:8])
-    assert torch.equal(batch.concepts, birds.concept_labels[:8])
-    assert batch.points.shape == (8, 12, 1, 2)
-    assert sum(1 for _ in PaintedBirds(20)) == 20
-
-
-def test_a_sample_can_be_changed_without_changing_the_data_set(birds: PaintedBirds) -> None:
-    sample = birds[3]
-    before = birds.concept_labels[3].clone(), birds.points[3].clone()
-    sample.concepts.fill_(7)
-    sample.points.fill_(7)
-    assert torch.equal(birds.concept_labels[3], before[0])
-    assert torch.allclose(birds.points[3], before[1], equal_nan=True)
-
-
 def test_too_many_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"different birds, 16, but got 20"):
         PaintedBirds(n_concepts=8)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"n_images": 1},
-        {"split": "val"},
-        {"image_size": 31},
-        {"image_size": (32, 64)},
-        {"n_classes": 1},
-        {"n_concepts": 105},
-        {"deviation": 1.5},
-        {"correlation": float("nan")},
-        {"first": -1},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"n_images": 1}, {"split": "val"}, {"image_size": (32, 64)}, {"n_concepts": 105}])
 def test_settings_out_of_range_are_refused(changes):
     with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
         PaintedBirds(**{"n_images": 2, "image_size": 32, "n_classes": 2, "n_concepts": 4} | changes)

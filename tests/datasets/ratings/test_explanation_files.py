@@ -1,7 +1,6 @@
 """Explanations on disk, and what may be wrong with them."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,11 +38,6 @@ def test_explainers_images_and_labels(root):
     assert explanations[7].values == CONCEPTS | {"part 1": 1.0}
 
 
-def test_files_of_one_explainer_need_no_folder_of_their_own(root):
-    files = find_explanations(root / "images", root / "explanations" / "words")
-    assert [file.explainer for file in files] == ["words"] * 3
-
-
 def test_label_explained_may_differ_from_the_true_one(root):
     file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
     file.rename(file.with_name("pets_001_big_goat.npy"))
@@ -75,9 +69,6 @@ def test_labels_from_a_file(root, tmp_path):
             "image,label,true_label\na,cat,\nb,dog\n\nc\n",
             "line 3: expected 3 columns as in the header but got",
         ),
-        ("image,label\na,cat,dog\n", "line 2: expected 2 columns"),
-        ("image,label\n,cat\n", "line 2: expected an image"),
-        ("", "expected the header 'image,label' but got ''"),
     ],
 )
 def test_faulty_files_of_labels(root, tmp_path, text, message):
@@ -128,12 +119,10 @@ def test_small_values_may_mean_important(root):
         (np.full((5, 5), 0.5, dtype=np.float32), "the map is constant: every value is 0.5"),
         (np.array([[np.nan, 1.0], [2.0, np.inf]]), "2 of the map's 4 values are NaN or infinite"),
         (np.random.default_rng(0).random((4, 16)), "map of 4 x 16 for an image of 20 x 16"),
-        (np.array([{}, {}], dtype=object), "cannot be read"),
-        ('{"fur": 1', "is no JSON"),
         ('{" ": 1, "fur": 2}', "has no name"),
         ('{"beak": 0, "fur": 0}', "every value is 0"),
     ],
-    ids=range(7),
+    ids=range(5),
 )
 def test_one_bad_file_is_noted_and_the_others_stay(root, content, message):
     if isinstance(content, str):
@@ -177,8 +166,8 @@ def test_several_images_are_not_guessed_between(root):
     file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
     assert not next(listed for listed in _files(root) if listed.path == file).note
     file.rename(file.with_name("pets_001_fox.npy"))
-    note = next(listed.note for listed in _files(root) if listed.path.stem == "pets_001_fox")
-    assert note == "several images: pets_001_dog.png, pets_001_wolf.png"
+    fox = next(listed for listed in _files(root) if listed.path.stem == "pets_001_fox")
+    assert (fox.image, fox.note) == (None, "several images: pets_001_dog.png, pets_001_wolf.png")
 
 
 def test_nothing_to_work_with(root, tmp_path):
@@ -194,14 +183,3 @@ def test_nothing_to_work_with(root, tmp_path):
         file.write_bytes(b"broken")
     with pytest.raises(ValueError, match=r"None of the 9 explanations can be used: .*words/pets_002_bird\.json"):
         usable_files(check_explanations(_files(root)))
-
-
-def test_every_reason_is_listed_once(root):
-    files = [replace(file, note="no such label") for file in check_explanations(_files(root))]
-    files[-1] = replace(files[-1], note="broken")
-    text = problems(files, 3)
-    assert text.startswith("words/pets_002_bird.json (broken); grad-cam/")
-    assert text.count("(broken)") == text.count("(no such label)") == 1
-    assert "and 6 more" in text
-    assert "more" not in problems(files)
-    assert problems(check_explanations(_files(root))) == ""

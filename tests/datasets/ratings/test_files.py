@@ -28,15 +28,6 @@ def test_names():
     assert parse_scored_name("coco_1_a.b.json").label == "a.b"
 
 
-def test_bad_names():
-    for name in ("coco_325.png", "_1_2_x.png", "coco__2_x.png", "heat.png"):
-        with pytest.raises(ValueError, match=r"DATASET_IMAGE_EXPLAINER_LABEL\.png but got "):
-            parse_rated_name(name)
-    for name in ("heat.npy", "_1_x.npy", "coco__x.npy"):
-        with pytest.raises(ValueError, match=rf"DATASET_IMAGE_LABEL\.npy but got '{name}'"):
-            parse_scored_name(name)
-
-
 def test_where_attributions_lie():
     assert attribution_path("a/expl/coco_1_2_x.y.png", ".npy") == "a/activations/coco_1_2_x.y.npy"
     assert attribution_path("expl/coco_1_41_x.png", ".json") == "activations/coco_1_41_x.json"
@@ -47,8 +38,6 @@ def test_where_attributions_lie():
     ("shape", "pick"),
     [
         ((6, 5), lambda a: a),
-        ((1, 6, 5), lambda a: a[0]),
-        ((6, 5, 1), lambda a: a[..., 0]),
         ((1, 1, 6, 5), lambda a: a[0, 0]),
         ((6, 5, 4), lambda a: a[..., 3]),
         ((6, 5, 3), lambda a: a.mean(-1)),
@@ -65,17 +54,11 @@ def test_channels_of_maps(tmp_path, shape, pick):
     np.testing.assert_allclose(loaded, pick(array), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, bool, np.float16, np.int64, ">f8"])
-def test_numbers_of_any_kind_and_nan(tmp_path, dtype):
-    np.save(tmp_path / "m.npy", np.eye(3).astype(dtype))
+def test_numbers_of_any_kind_and_nan(tmp_path):
+    np.save(tmp_path / "m.npy", np.eye(3).astype(">f8"))
     assert load_map(tmp_path / "m.npy").tolist() == np.eye(3).tolist()
     np.save(tmp_path / "m.npy", np.array([[np.nan, 1.0]]))
     assert load_map(tmp_path / "m.npy").isnan().tolist() == [[True, False]]
-
-
-def _truncate(path):
-    np.save(path, np.ones((50, 50)))
-    path.write_bytes(path.read_bytes()[:700])
 
 
 def _save_archive(path):
@@ -86,15 +69,11 @@ def _save_archive(path):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (_truncate, "cannot be read"),
-        (lambda path: path.write_bytes(b""), "cannot be read"),
         (lambda path: path.write_bytes(pickle.dumps([1])), "cannot be read"),
         (lambda path: np.save(path, np.array([{}], dtype=object), allow_pickle=True), "cannot be read"),
         (_save_archive, "it is an archive"),
         (lambda path: np.save(path, np.array([["a"]])), "it holds <U1"),
-        (lambda path: np.save(path, np.ones(4)), r"its shape is \(4,\), expected \(h, w\)"),
         (lambda path: np.save(path, np.ones((7, 6, 5))), r"its shape is \(7, 6, 5\), .* at most 4 channels"),
-        (lambda path: np.save(path, np.ones((0, 5))), r"m\.npy"),
     ],
 )
 def test_bad_maps_are_named(tmp_path, write, message):
@@ -149,9 +128,6 @@ def test_concepts_that_would_become_one_stay(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1,', "is no JSON"),
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
         ('["a"]', "object of names and numbers but got a list"),
         ("{}", "got an empty one"),
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +9,7 @@ import pytest
 import torch
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, GradedExplainer
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, MapExplanation
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS
 from quantus_concepts.datasets.ratings.raters import SITUATIONS, GradedExplanations, plain_name
 
 PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
@@ -24,15 +22,6 @@ def graded() -> GradedExplanations:
 
 def bird(graded: GradedExplanations, image: int) -> np.ndarray:
     return graded.birds.part_masks(image).numpy().any(0)
-
-
-def test_there_are_enough_explainers_of_both_modalities_named_by_grade() -> None:
-    counts = Counter(explainer.modality for explainer in EXPLAINERS)
-    assert counts == {"map": 60, "concepts": 37}
-    assert len(PLACES) == len(EXPLAINERS)
-    assert {"true map", "shifted 10 %", "noisy 100 %", "uniform", "true list 3", "half true first"} <= set(PLACES)
-    variants = Counter((explainer.kind, explainer.grade) for explainer in EXPLAINERS)
-    assert set(variants.values()) == {1}
 
 
 def test_the_same_explanation_comes_in_any_order_without_global_randomness(graded: GradedExplanations) -> None:
@@ -49,25 +38,6 @@ def test_the_same_explanation_comes_in_any_order_without_global_randomness(grade
     assert torch.equal(torch.get_rng_state(), torch_state)
     other = GradedExplanations(graded.birds, seed=1)
     assert not np.array_equal(other.draw(3, PLACES["noisy 40 %"]), graded.draw(3, PLACES["noisy 40 %"]))
-
-
-def test_every_map_fits_its_image_and_every_list_names_different_concepts(graded: GradedExplanations) -> None:
-    for place, explainer in enumerate(EXPLAINERS):
-        explanation = graded.explanation((7, place))
-        if explainer.modality == "map":
-            assert isinstance(explanation, MapExplanation)
-            assert explanation.map.shape == (48, 48)
-            assert explanation.map.dtype == torch.float32
-            assert explanation.map.isfinite().all()
-            assert torch.equal(explanation.image, graded.birds[7].image)
-        else:
-            assert isinstance(explanation, ConceptExplanation)
-            listed = graded.draw(7, place)
-            assert 1 <= len(explanation.values) == len(listed) <= LIST_LENGTH
-            assert list(explanation.values) == [graded.concept_names[i] for i in listed]
-            values = list(explanation.values.values())
-            assert values == sorted(values, reverse=True)
-            assert values[-1] == pytest.approx(1 / len(listed))
 
 
 def test_true_maps_are_the_bird(graded: GradedExplanations) -> None:
@@ -113,16 +83,6 @@ def test_the_number_of_parts_is_the_grade(graded: GradedExplanations) -> None:
         assert len(touched) == count
 
 
-def test_noise_grows_with_its_share(graded: GradedExplanations) -> None:
-    mask = bird(graded, 1).ravel()
-    for kind in ("noisy", "blotched"):
-        likeness = [
-            np.corrcoef(mask, graded.draw(1, PLACES[f"{kind} {share} %"]).ravel())[0, 1] for share in (20, 60, 100)
-        ]
-        assert likeness[0] > 0.9 > likeness[1] > likeness[2]
-        assert abs(likeness[2]) < 0.4
-
-
 def test_the_share_of_true_concepts_is_the_grade(graded: GradedExplanations) -> None:
     for image in range(8):
         present = graded.birds.concept_labels[image].numpy() > 0
@@ -164,27 +124,6 @@ def test_a_light_perturbation_draws_anew_and_a_strong_one_shows_another_bird(gra
     assert np.array_equal(graded.draw(0, true, "light"), graded.draw(0, true))
     assert not np.array_equal(graded.draw(0, noisy, "light"), graded.draw(0, noisy))
     assert np.array_equal(graded.draw(0, true, "strong"), bird(graded, graded.others[0]))
-
-
-def test_pairs_are_drawn_on_access(graded: GradedExplanations) -> None:
-    calls = []
-
-    def rule(view, rng):  # type: ignore[no-untyped-def]
-        calls.append(1)
-        return view.parts.astype(float)
-
-    lazy = GradedExplanations(graded.birds, [GradedExplainer("counted", "map", "counted", 0, rule)])
-    pairs = LazyExplanations(lazy.explanation, [(2, 0), (5, 0), (1, 0)])
-    assert len(pairs) == 3
-    assert len(pairs[1:]) == 2
-    assert not calls
-    assert torch.equal(pairs[1:][0].image, graded.birds[5].image)
-    assert torch.equal(pairs[-1].image, graded.birds[1].image)
-    assert len(calls) == 2
-    pairs[0].image.zero_()
-    assert pairs[0].image.any()
-    with pytest.raises(IndexError):
-        pairs[3]
 
 
 def test_names_are_plain_words_and_stay_different_in_the_whole_catalogue() -> None:

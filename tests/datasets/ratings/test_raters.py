@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -25,7 +24,6 @@ from quantus_concepts.datasets.ratings.raters import (
     rate_map,
     simulated_ratings,
 )
-from quantus_concepts.functional.agreement import human_figures
 
 PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
 N_IMAGES = 10
@@ -128,12 +126,10 @@ def test_the_truth_is_rated_best_and_nothing_worst(expected: dict[str, np.ndarra
         ("true map", "blurred 2 %", "blurred 7 %", "blurred 16 %", "uniform"),
         ("true map", "shifted 5 %", "shifted 15 %", "shifted 45 %"),
         ("true map", "noisy 20 %", "noisy 60 %", "noisy 100 %", "inverted sharp"),
-        ("true map", "blotched 40 %", "blotched 80 %", "uniform"),
         ("true map", "dilated 6 %", "dilated 15 %", "dilated 25 %"),
         ("true map", "eroded 25 %", "eroded 55 %", "eroded 70 %"),
         ("true map", "parts 8", "parts 3", "parts 1"),
         ("true map", "other bird 25 %", "other bird 75 %", "other bird 100 %"),
-        ("true list 15", "true list 6", "true list 3", "true list 1"),
         ("true list 15", "replaced in 15 20 %", "replaced in 15 60 %", "replaced in 15 100 %"),
         ("true list 15", "class list 15", "other class list 15"),
         ("true list 15", "half true first", "half true last"),
@@ -143,13 +139,6 @@ def test_the_truth_is_rated_best_and_nothing_worst(expected: dict[str, np.ndarra
 def test_worse_grades_are_rated_lower(expected: dict[str, np.ndarray], order: tuple[str, ...]) -> None:
     means = [expected[name][:, 0].mean() for name in order]
     assert all(better > worse + 0.1 for better, worse in pairwise(means)), means
-
-
-def test_few_true_concepts_are_trusted_and_easy_but_incomplete(expected: dict[str, np.ndarray]) -> None:
-    few, many = expected["true list 3"].mean(0), expected["true list 15"].mean(0)
-    assert few[1] == many[1] == pytest.approx(5)
-    assert few[2] > many[2]
-    assert few[0] < many[0] - 1
 
 
 def test_low_is_good_in_q5_and_an_explanation_of_anything_does_not_follow_the_bird(
@@ -166,16 +155,6 @@ def test_low_is_good_in_q5_and_an_explanation_of_anything_does_not_follow_the_bi
 
 
 # --- the raters ------------------------------------------------------------------------------------------
-
-
-def test_every_vote_is_on_the_scale(ratings: SimulatedRatings) -> None:
-    assert ratings.votes.shape == (600, 5, 6)
-    assert set(np.unique(ratings.votes)) == {1, 2, 3, 4, 5}
-    for question in range(6):
-        assert {1, 5} <= set(np.unique(ratings.votes[:, :, question]))
-    assert ratings.expected.shape == (600, 6)
-    assert ratings.expected.min() >= 1 - 1e-9
-    assert ratings.expected.max() <= 5 + 1e-9
 
 
 def test_raters_follow_what_is_expected_and_differ_by_their_bias(ratings: SimulatedRatings) -> None:
@@ -196,13 +175,6 @@ def test_noise_and_bias_have_their_stated_size() -> None:
     # Rounding adds 1/12 to the variance.
     votes = SimulatedRaters(n_raters=1, noise=0.6).vote(np.full((20_000, 1), 3.0))
     assert votes.std() == pytest.approx(math.sqrt(0.36 + 1 / 12), abs=0.02)
-
-
-def test_one_rater_agrees_with_the_mode_about_as_people_do(ratings: SimulatedRatings) -> None:
-    figures = human_figures(ratings.votes[:, :, 0])
-    assert figures is not None
-    # Kazmierczak et al. (PASTA), Table 1: 0.844.
-    assert figures.spearman == pytest.approx(0.844, abs=0.04)
 
 
 def test_the_same_seed_gives_the_same_votes_and_another_seed_others() -> None:
@@ -247,10 +219,7 @@ def test_a_selection_keeps_its_expected_votes(ratings: SimulatedRatings) -> None
     ("call", "name"),
     [
         (lambda: SimulatedRaters(n_raters=0), "n_raters"),
-        (lambda: SimulatedRaters(bias=-1), "bias"),
         (lambda: SimulatedRaters(noise=6), "noise"),
-        (lambda: SimulatedRaters().vote(np.ones(6)), "expected"),
-        (lambda: simulated_ratings(2, 0), "n_per_image"),
         (lambda: simulated_ratings(2, len(EXPLAINERS) + 1), "n_per_image"),
         (lambda: simulated_ratings(2, 2, n_concepts=25), "n_concepts"),
     ],
@@ -258,8 +227,3 @@ def test_a_selection_keeps_its_expected_votes(ratings: SimulatedRatings) -> None
 def test_settings_out_of_range_are_refused(call, name) -> None:
     with pytest.raises(ValueError, match=f"`{name}`"):
         call()
-
-
-def test_expected_votes_of_another_shape_are_refused(ratings: SimulatedRatings) -> None:
-    with pytest.raises(ValueError, match="`expected` to have shape"):
-        replace(ratings, expected=ratings.expected[:-1])

@@ -124,17 +124,6 @@ def test_filters(release):
         PastaRatings(release, datasets="cocoa")
 
 
-def test_files_are_read_on_access_only(copy):
-    for path in (copy / BASE).rglob("*_*.*"):
-        path.write_bytes(b"broken")
-    rated = PastaRatings(copy)
-    assert len(rated.select([0, 1])) == 2
-    with pytest.raises(ValueError, match=r"coco_0_0_shopping_and_dining\.png cannot be read"):
-        rated.explanations[0]
-    with pytest.raises(ValueError, match=r"coco_0_41_shopping_and_dining\.json is no JSON"):
-        rated.explanations[4]
-
-
 @pytest.mark.parametrize("prefix", ["", "result_dataset", "a/b"])
 def test_leading_folders_may_be_missing(tmp_path, prefix):
     folder = write_pasta_release(tmp_path, prefix=prefix, n_images=1, datasets=("coco",))
@@ -156,18 +145,6 @@ def test_the_label_falls_back(copy):
 
     labels = PastaRatings(_edit(copy, change)).labels
     assert labels[:3].tolist() == ["cultural", "shopping_and_dining", "shopping_and_dining"]
-
-
-def test_own_explainers_with_any_name(copy):
-    def change(records):
-        for record in records:
-            record["explication"] = record["explication"].replace("_41_", "_lists_")
-
-    for path in list((copy / BASE).rglob("*_41_*")):
-        path.rename(path.with_name(path.name.replace("_41_", "_lists_")))
-    rated = PastaRatings(_edit(copy, change))
-    assert rated.explainer_ids[4] == "lists"
-    assert rated.modalities[4] == rated.explanations[4].modality == "concepts"
 
 
 def test_votes_may_be_strings_and_missing(copy):
@@ -239,42 +216,22 @@ def test_all_missing_files_are_listed(copy):
     assert len(PastaRatings(copy, datasets="monumai")) == 18
 
 
+ROW = '"img": "a", "explication": "a_1_2.png", "Annotation": '
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"img": "a.png"', "human_annotations.json is no JSON"),
-        ("", "is no JSON"),
-        ("\udcff\udcfe\x00", "is no text in UTF-8"),
         ('{"records": []}', "to be a list of records but got a dict"),
-        ("[]", "got an empty one"),
-        ("[" * 100_000, "is no JSON"),
         (
-            '[{}, {"img": "a.png", "explication": 3}, 7, {"img": "/etc/a.png"}, {"img": "../a.png"}]',
-            r"5 faulty records: record 0: 'img' is no path .* record 1: 'explication' is no path .* record 2: a int .*"
-            r"record 3: 'img' is no path inside the folder \('/etc/a.png'\), record 4: ",
+            '[{}, {"img": "a.png", "explication": 3}, 7]',
+            r"3 faulty records: record 0: 'img' is no path .* record 1: 'explication' is no path .* record 2: a int ",
         ),
-        ('[{"img": "a", "explication": "a_1_2.png"}]', "record 0: 'Annotation' is no list of objects"),
-        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [3]}]', "'Annotation' is no list of objects"),
-        ('[{"img": "a", "explication": "a.png", "Annotation": []}]', r"1 faulty records: record 0: .*'a.png'"),
-        (
-            '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": 1}, {"q2": 3}]}]',
-            "record 0: 'Annotation' has the key 'q2', where questions are called 'Q1' to 'Q6'",
-        ),
-        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q7": 3}]}]', "has the key 'Q7', where questions"),
-        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Question1": 3}]}]', "has the key 'Question1', "),
-        (
-            '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": null}]}]',
-            "votes on Q1, .* but it has none",
-        ),
-        (
-            '[{"img": "a", "explication": "a_1_2.png", "predictedclass": ["cat"], "Annotation": [{"Q1": 1}]}]',
-            r"record 0: the class \['cat'\] is neither a name nor a whole number",
-        ),
-        (
-            '[{"img": "a", "explication": "a_1_2.png", "GTclass": NaN, "Annotation": [{"Q1": 1}]}]',
-            "record 0: the class nan is neither a name nor a whole number",
-        ),
-        ('[{"img": "a", "img": "b"}]', "is no JSON .*has the key 'img' twice"),
+        (f"[{{{ROW} [3]}}]", "record 0: 'Annotation' is no list of objects"),
+        (f'[{{{ROW} [{{"Q1": 1}}, {{"q2": 3}}]}}]', "record 0: 'Annotation' has the key 'q2', where questions are"),
+        (f'[{{{ROW} [{{"Q7": 3}}]}}]', "has the key 'Q7', where questions"),
+        (f'[{{{ROW} [{{"Q1": null}}]}}]', "votes on Q1, .* but it has none"),
+        (f'[{{{ROW} [], "GTclass": NaN}}]', "record 0: the class nan is neither a name nor a whole number"),
     ],
 )
 def test_bad_files_of_ratings(tmp_path, text, message):
@@ -284,21 +241,12 @@ def test_bad_files_of_ratings(tmp_path, text, message):
     assert str(tmp_path) in str(error.value)
 
 
-@pytest.mark.parametrize("vote", [0, 6, "many", "2.5", True, [3], float("inf")])
+@pytest.mark.parametrize("vote", [0, 6, "2.5", True])
 def test_bad_votes(copy, vote):
     def change(records):
         records[4]["Annotation"][2]["Q3"] = vote
 
     with pytest.raises(ValueError, match=r"1 faulty votes: .* \(record 4, annotator 2, Q3\)\. Votes are whole numbers"):
-        PastaRatings(_edit(copy, change))
-
-
-def test_all_bad_votes_are_listed(copy):
-    def change(records):
-        for record in records[:3]:
-            record["Annotation"][0] |= {"Q1": 9, "Q2": "often"}
-
-    with pytest.raises(ValueError, match=r"6 faulty votes: 9 \(record 0, .*'often' \(record 0, .*, and 1 more"):
         PastaRatings(_edit(copy, change))
 
 

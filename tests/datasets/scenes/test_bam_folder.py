@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from block_sources import Discs, Noise, Plains
+from block_sources import Discs, Noise
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.datasets.scenes.bam_writer import write_bam
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
@@ -146,8 +146,8 @@ def test_scaled_to_what_the_network_takes(release):
     assert sample.image.shape == (3, 56, 56)
     rows, cols = sample.mask[0].any(1).nonzero().flatten(), sample.mask[0].any(0).nonzero().flatten()
     assert (rows[0], rows[-1] + 1, cols[-1] + 1) == (box[0], box[2], box[3])
-    small = BAMFolder(release, image_size=3)[0]
-    assert small.box.tolist() == [0, 0, 1, 2]
+    small = BAMFolder(release, image_size=2)[0]
+    assert small.box.tolist() == [0, 0, 1, 1]
 
 
 def test_only_the_validation_images_were_downloaded(release):
@@ -162,61 +162,43 @@ def test_only_the_validation_images_were_downloaded(release):
         data.with_view("0s")
 
 
-def test_contradictions_are_named(release):
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("val.txt", "dog-track-0900.jpg 0", "dog-track-0900.jpg x", "val.txt, line 3: expected 'name label' with "),
+        ("val.txt", "dog-track-0901.jpg 0", "dog-track-0900.jpg 0", "val.txt, line 4: .*each image once"),
+        ("val.txt", "dog-track-0900.jpg 0", "dog-track-0900.jpg 1", "label 1 in .*obj to be 'dog'.* it is 'stop_sign'"),
+        ("val.txt", "dog-track-0900.jpg 0", "dog-track-0900.jpg 7", "label 7 in .* beyond the 2 classes"),
+        ("val.txt", "dog-track-0900.jpg 0\n", "", "same images in .*1 are only in one of them: dog-track-0900"),
+        ("val_loc.txt", "4,10,14,30", "14,10,4,30", "the ends larger"),
+        ("val_loc.txt", "4,10,14,30", "4,10,14,33", r"images of 32 px .* dog-bedroom-0900.jpg has \(4, 10, 14, 33\)"),
+        ("val_loc.txt", "dog-bedroom-0900.jpg 4,10,14,30\n", "", "a box in images of 32 px .* has none"),
+    ],
+)
+def test_contradictions_are_named(release, file, old, new, message):
     _convert(release)
-    path = release / "obj" / "val.txt"
-    original = path.read_text()
-    for old, new, message in (
-        (
-            "dog-track-0900.jpg 0",
-            "dog-track-0900.jpg x",
-            r"val.txt, line 3: expected 'name label' with .*track-0900.jpg x'",
-        ),
-        ("dog-track-0900.jpg 0", "dog-track-0900.jpg", r"val.txt, line 3: expected"),
-        ("dog-track-0901.jpg 0", "dog-track-0900.jpg 0", r"val.txt, line 4: .*each image once"),
-        ("dog-track-0900.jpg 0", "dog-track-0900.jpg 1", r"label 1 in .*obj to be 'dog'.* it is 'stop_sign'"),
-        ("dog-track-0900.jpg 0", "dog-track-0900.jpg 7", r"label 7 in .* beyond the 2 classes"),
-        ("dog-track-0900.jpg 0\n", "", r"same images in .*1 are only in one of them: dog-track-0900"),
-        (original, "", "it is empty"),
-    ):
-        path.write_text(original.replace(old, new))
-        with pytest.raises(ValueError, match=message):
-            BAMFolder(release)
-    path.write_text(original)
-    path = release / "obj" / "val_loc.txt"
-    original = path.read_text()
-    for old, new, message in (
-        ("4,10,14,30", "4,10,14", r"val_loc.txt, line 1: expected 'name row0,col0,row1,col1'"),
-        ("4,10,14,30", "14,10,4,30", "the ends larger"),
-        ("4,10,14,30", "4,10,14,33", r"images of 32 px .* dog-bedroom-0900.jpg has \(4, 10, 14, 33\)"),
-        ("dog-bedroom-0900.jpg 4,10,14,30\n", "", "a box in images of 32 px .* dog-bedroom-0900.jpg has none"),
-    ):
-        path.write_text(original.replace(old, new))
-        with pytest.raises(ValueError, match=message):
-            BAMFolder(release)
-    path.write_text(original)
-    BAMFolder(release)
+    path = release / "obj" / file
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        BAMFolder(release)
 
 
 def test_missing_files_are_listed(release):
     _convert(release)
-    for number in ("0900", "0901"):
-        (release / "obj" / "val" / f"dog-track-{number}.jpg").unlink()
-    with pytest.raises(FileNotFoundError, match=r"2 of 8 are missing: dog-track-0900.jpg, dog-track-0901.jpg\."):
-        BAMFolder(release)
-    for number in ("0900", "0901"):
-        (release / "obj" / "val" / f"dog-track-{number}.jpg").write_bytes(b"")
     (release / "scene_only" / "train" / "track" / "dog-track-0899.jpg").unlink()
     with pytest.raises(ValueError, match=r"\(train\) but 1 are only in one of them: dog-track-0899"):
         BAMFolder(release, split="train", view="0s")
     (release / "scene" / "val.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"scene/val\.txt"):
         BAMFolder(release)
+    (release / "obj" / "val" / "dog-track-0900.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"1 of 8 are missing: dog-track-0900.jpg\."):
+        BAMFolder(release)
     with pytest.raises(FileNotFoundError, match=r"`root` to hold the BAM layout but there is no folder .*obj/obj/val"):
         BAMFolder(release / "obj")
 
 
-def test_bad_masks_are_named(release):
+def test_bad_masks_and_images_are_named(release):
     arrays = {str(number): _photograph_mask(number) for number in range(200) if number != 101}
     arrays["1"] = np.zeros((3, 4), dtype=bool)
     np.savez(release / "obj" / "val_mask.npz", **arrays)
@@ -225,19 +207,9 @@ def test_bad_masks_are_named(release):
         data[5]
     with pytest.raises(ValueError, match=r"mask 1 in .* it is empty"):
         data.masks([1])
-    np.savez(release / "obj" / "val_mask.npz", **{"0": np.array([None, [1]], dtype=object)})
-    with pytest.raises(ValueError, match=r"val_mask.npz cannot be read"):
-        BAMFolder(release)[0]
-    (release / "obj" / "val_mask.npz").write_bytes(b"PK no zip")
-    with pytest.raises(ValueError, match="cannot be read"):
-        BAMFolder(release)[0]
-
-
-def test_images_of_several_sizes(release):
-    _convert(release)
     Image.new("RGB", (SIZE, SIZE + 1)).save(release / "obj" / "val" / "dog-track-0900.jpg")
     with pytest.raises(ValueError, match=r"dog-track-0900.jpg to have \(H, W\) = \(32, 32\).*\(33, 32\)"):
-        BAMFolder(release)[2]
+        data[2]
     Image.new("RGB", (SIZE, SIZE + 1)).save(release / "obj" / "val" / "dog-bedroom-0900.jpg")
     with pytest.raises(ValueError, match="square images"):
         BAMFolder(release)
@@ -272,20 +244,6 @@ def test_round_trip_without_loss(tmp_path, split, count):
         assert torch.equal(folder.with_view(view).images(), composed.with_view(view).images(order)), view
 
 
-def test_round_trip_as_jpeg(tmp_path):
-    root = write_bam(Discs(), Plains(), tmp_path / "bam", **SETTINGS)
-    folder = BAMFolder(root, view="0s")
-    composed = ObjectsOnScenes(Discs(), Plains(), split="test", n_per_pair=2, image_size=48, test_share=0.4, seed=3)
-    order = sorted(
-        range(len(composed)), key=lambda i: (int(composed.object_labels[i]), int(composed.scene_labels[i]), i)
-    )
-    for view in ("0s", "os"):
-        error = folder.with_view(view).images().int() - composed.with_view(view).images(order).int()
-        assert float(error.float().square().mean().sqrt()) < 4
-    assert torch.equal(folder.masks(), composed.masks(order))
-    assert torch.equal(folder.boxes(), composed.boxes(order))
-
-
 def test_names_and_numbers_are_those_of_the_release(tmp_path):
     root = write_bam(
         Discs(3, names=("stop sign", "dog")), Noise(3, names=("track/outdoor", "bedroom")), tmp_path / "bam", **SETTINGS
@@ -304,17 +262,6 @@ def test_names_and_numbers_are_those_of_the_release(tmp_path):
     ).read_bytes()
     data = BAMFolder(root)
     assert data.object_names == ["dog", "stop_sign"]  # labels on disk are alphabetical
-
-
-def test_writing_is_deterministic_and_leaves_nothing_else(tmp_path):
-    first, second = _write(tmp_path / "a"), _write(tmp_path / "deep" / "er" / "b")
-    files = [
-        {path.relative_to(root): path.read_bytes() for path in root.rglob("*.*") if path.is_file()}
-        for root in (first, second)
-    ]
-    assert files[0] == files[1]
-    assert len(files[0]) == 60 * 4 + 9 + 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "deep"]
 
 
 def test_only_a_new_or_an_empty_folder_is_written_to(tmp_path):
@@ -346,12 +293,7 @@ def test_an_interrupted_composition_is_not_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"objects": Discs(3, names=("a b", "a-b"))}, "'a_b' is not one"),
-        ({"n_per_pair": 1}, "`n_per_pair`"),
-        ({"image_size": 15}, "`image_size`"),
-        ({"test_share": 0.0}, "`test_share`"),
-    ],
+    [({"objects": Discs(3, names=("a b", "a-b"))}, "'a_b' is not one"), ({"n_per_pair": 1}, "`n_per_pair`")],
 )
 def test_bad_settings_write_nothing(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):

@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from quantus_concepts.datasets.folders import list_classes
 from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
-from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
 
 
 def _rgba(alpha=((0, 0, 0, 0), (0, 127, 200, 0), (0, 255, 128, 0)), colour=(10, 20, 30)):
@@ -61,22 +58,9 @@ def test_cutouts_of_one_photograph(cutouts):
     assert source.groups.tolist() == [0, 1, 2, 0, 1, 2]
 
 
-@pytest.mark.parametrize("mode", ["LA", "P"])
-def test_other_kinds_of_transparency(cutouts, mode):
-    path = cutouts / "bird" / "0.png"
-    if mode == "P":
-        image = Image.fromarray(np.array([[0, 1, 1], [0, 1, 1]], dtype=np.uint8), "P")
-        image.putpalette([0, 0, 0, 9, 9, 9])
-        image.save(path, transparency=0)
-    else:
-        _rgba(((0, 255), (0, 255))).convert(mode).save(path)
-    assert CutoutFolder(cutouts)[0].mask.all()
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_cutout_without_alpha(cutouts, mode):
-    Image.new(mode, (4, 4)).save(cutouts / "cat" / "1.png")
-    with pytest.raises(ValueError, match=f"cat/1.png to have an alpha channel but its mode is '{mode}'"):
+def test_cutout_without_alpha(cutouts):
+    Image.new("L", (4, 4)).save(cutouts / "cat" / "1.png")
+    with pytest.raises(ValueError, match=r"cat/1\.png to have an alpha channel but its mode is 'L'"):
         CutoutFolder(cutouts)
 
 
@@ -101,21 +85,6 @@ def test_scenes_of_any_size_and_kind(scenes):
     assert SceneFolder(scenes)[0].tolist() == [[[77] * 3] * 5] * 6
 
 
-def test_every_byte_survives_reading(scenes):
-    pixels = np.arange(256 * 3, dtype=np.int64).reshape(16, 16, 3) % 256
-    Image.fromarray(pixels.astype(np.uint8)).save(scenes / "land" / "0.png")
-    assert (SceneFolder(scenes)[0] == pixels).all()
-
-
-def test_folders_are_composed(cutouts, scenes):
-    data = ObjectsOnScenes(CutoutFolder(cutouts), SceneFolder(scenes), n_per_pair=2, image_size=32)
-    assert data.object_names == ["bird", "cat"]
-    for index in range(len(data)):
-        sample = data[index]
-        red = sample.image[0][sample.mask[0]] * 255
-        assert torch.allclose(red, torch.tensor(100.0 * (1 - sample.object_label)), atol=4)
-
-
 def test_empty_folders(cutouts):
     for kind in (CutoutFolder, SceneFolder):
         with pytest.raises(ValueError, match="there is no folder"):
@@ -123,8 +92,6 @@ def test_empty_folders(cutouts):
     (cutouts / "dog").mkdir()
     with pytest.raises(ValueError, match=r"images \(\.png\) in .*dog, which is a class, but got none"):
         CutoutFolder(cutouts)
-    with pytest.raises(ValueError, match="dog"):
-        list_classes(cutouts, (".png",))
 
 
 @pytest.mark.parametrize("kind", [CutoutFolder, SceneFolder])

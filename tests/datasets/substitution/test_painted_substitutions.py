@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions, SubstitutionSample
 
@@ -73,19 +71,6 @@ def test_the_same_arguments_give_the_same_and_more_birds_the_same_first_ones(bir
         PaintedBirds(12, "test", image_size=32, n_classes=4, n_concepts=40, deviation=0.3), seed=3
     )
     assert torch.equal(fewer.added, first.added[: len(fewer)])
-
-
-def test_only_some_concepts(birds: PaintedBirds) -> None:
-    named = birds.concept_names[1]
-    chosen = PaintedSubstitutions(birds, 3, concepts=[named, 5])
-    assert set(chosen.added.tolist()) == {1, 5}
-    assert repr(chosen).startswith(f"PaintedSubstitutions({len(chosen)} of ")
-
-
-def test_a_loader_gives_batches_with_the_images_before(pairs: PaintedSubstitutions) -> None:
-    batch = next(iter(DataLoader(pairs, 5)))
-    assert batch.image.shape == batch.before.shape == (5, 3, 32, 32)
-    np.testing.assert_array_equal(batch.concepts, pairs.concept_labels[:5])
 
 
 def test_birds_without_a_substitution_are_refused() -> None:

@@ -19,7 +19,7 @@ from golden.runs import NO_FIGURES
 from kills import contents, raising
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.attribution import global_method, study
-from quantus_concepts.studies.attribution.command import benchmark_attribution, build_methods, method_names
+from quantus_concepts.studies.attribution.command import build_methods, method_names
 
 COMMAND = ["benchmark", "attribution"]
 INTERRUPT = raising(KeyboardInterrupt())
@@ -233,17 +233,6 @@ def test_a_network_of_the_users_own_with_a_layer_by_its_own_name():
     assert not shallow.table[mask].equals(last.table[mask])
     again = call(*arguments, "--models", "net_last/cache", "--out", "net_again", "--layer", "network.0")
     assert again.table.equals(shallow.table)
-
-
-def test_the_command_is_a_function(first):
-    given = {"n_train": 4, "n_test": 4, "test_share": 0.25, "image_size": 16, "epochs": 2, "batch_size": 16}
-    given |= {"train_batch_size": 16, "n_images": 12, "n_patches": 4, "patch_steps": 5, "n_samples": 2, "n_steps": 3}
-    places = {"objects": Path("cutouts"), "scenes": Path("scenes"), "out": Path("called")}
-    methods = "grad-cam,vanilla gradient"
-    folder = benchmark_attribution(
-        "folders", **given, **places, methods=methods, tcav=False, device="cpu", progress=False
-    )
-    assert (folder / "results.csv").read_bytes() == (first.folder / "results.csv").read_bytes()
 
 
 def test_what_was_asked_for_reaches_the_methods():

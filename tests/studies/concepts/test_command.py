@@ -24,7 +24,7 @@ from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.studies._kit.options import NClasses, NConcepts
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command, study
-from quantus_concepts.studies.concepts.report import MODELS
+from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
 METRICS |= {"accuracy after interventions", "part specificity", "CEM gain", "CGIM correlation"}

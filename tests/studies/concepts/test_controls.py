@@ -23,7 +23,7 @@ from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.painted.images import KeptImages, sample_loader
-from quantus_concepts.painted.subject import OracleModel, oracle_model, random_models
+from quantus_concepts.painted.subject import OracleModel, fit_random_models, oracle_model
 from quantus_concepts.painted.training import quiet_fits
 
 N_CLASSES, SIZE = 10, 64
@@ -144,7 +144,7 @@ def test_the_random_control_is_what_random_bank_scores_gives(train, test):
     some = KeptImages(test, range(N_SEEN))
     train_set = embed(backbone, sample_loader(KeptImages(train, range(N_KNOWN)), 100))
     test_set = embed(backbone, sample_loader(some, 100))
-    controls = random_models(backbone, train_set, test.concept_names, N_CLASSES, "margin", N_DRAWN, 5)
+    controls = fit_random_models(backbone, train_set, test.concept_names, N_CLASSES, "margin", N_DRAWN, 5)
     table = table_of(controls[0], some, train, controls={"random": controls}, control_stride=N_SEEN, top_l=(3,))
     control = table[(table["model"] == "random") & (table["item"] == "")].set_index(["metric", "explanation"])
     for which in ("all", "correct"):

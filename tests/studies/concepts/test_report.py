@@ -12,23 +12,21 @@ import pytest
 from quantus_concepts.functional.seeds import seeds_interval
 from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.results import load_paper
+from quantus_concepts.studies.concepts.collection import COLUMNS
 from quantus_concepts.studies.concepts.comparisons import compare_answers, with_image_intervals, with_own_ranges
+from quantus_concepts.studies.concepts.figures import intervention_rows
 from quantus_concepts.studies.concepts.report import (
     accuracy_table,
-    baseline_name,
-    cem_table,
-    clm_table,
     discoveries_table,
     full_tables,
-    intervention_rows,
     join_seeds,
     own_range,
-    setting_name,
+    place_tables,
+    presence_tables,
     settings_table,
-    shown_names,
     verdicts,
 )
-from quantus_concepts.studies.concepts.study import COLUMNS
+from quantus_concepts.studies.concepts.terms import baseline_name, setting_name, shown_names
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
 EMPTY = {"explanation": "", "set": "all", "l": None, "alpha": math.nan, "item_kind": "", "item": "", "chance": math.nan}
@@ -153,7 +151,8 @@ def test_concepts_are_counted_against_their_own_random_range(n_draws, marks):
 
 def test_baselines_of_cem_are_rows_of_their_model():
     rows = [cem(POST_HOC, 0.8), cem("commonest concept", 0.7, explanation=""), cem(TRADITIONAL, 0.9)]
-    cells = cem_table(joined(*rows, cem("class recital, traditional CBM", 0.95, explanation="")), PAPER, "in").frame
+    joined_rows = joined(*rows, cem("class recital, traditional CBM", 0.95, explanation=""))
+    cells = presence_tables(joined_rows, PAPER, "in")[1].frame
     found = cells.set_index(["explanation", "model"])["value"].sort_index()
     assert found["commonest concept", POST_HOC].item() == 0.7
     assert found["class recital", TRADITIONAL].item() == 0.95
@@ -215,7 +214,7 @@ def test_one_accuracy_has_one_interval():
 
 def test_tables_hold_the_paper_beside_ours_and_chance_last():
     frame = joined(clm(POST_HOC, 0.133), clm("centred Gaussian", 0.2), clm(RANDOM, 0.14, low=0.1, high=0.2))
-    cells = clm_table(frame, PAPER).frame
+    cells = place_tables(frame, PAPER)[0].frame
     assert [*cells["model"].cat.categories] == [POST_HOC, "paper", RANDOM, "chance"]
     line = cells.query("alpha == 'α = 1' and level == 'l = 1'").set_index(["explanation", "model"])["value"]
     assert line["contribution θ·u", POST_HOC] == line["contribution θ·u", "paper"] == 0.133

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,12 @@ from torchvision.transforms.v2.functional import center_crop, resize
 
 from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM
 from captum_concepts.backbones.networks import cut_network, load_network
-from captum_concepts.pictures.views import concept_views
+from captum_concepts.pictures.views import ClassViews, concept_views
 from html_pages import HTMLPage
 from kills import contents, raising
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.explain import study
-from quantus_concepts.studies.explain.study import Photographs, Source, usual_photographs
+from quantus_concepts.studies.explain.study import Photographs, Source, clearest_first, usual_photographs
 from tiny_encoders import CONFIG
 from tiny_pipelines import WORDS, tokenizer
 
@@ -84,6 +86,10 @@ def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureF
     assert printed[-1] == "out"
     assert "| image" in printed[0]
     assert "random contributions" in printed[0]
+    row = table.iloc[0]
+    low, value, high = row[["random_value_low", "value", "random_value_high"]]
+    place = "above" if value > high else "below" if value < low else "within"
+    assert re.search(rf"\| {place} {re.escape(f'{low:+.2f} to {high:+.2f}')} +\|", printed[2])
     assert sorted(contents(Path("out"))) == ["figures/01 0.png", "figures/02 1.png", "report.html", "results.csv"]
     HTMLPage(Path("out/report.html").read_text(encoding="utf-8"))
     assert len(table) == 4
@@ -100,6 +106,12 @@ def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureF
     assert first["probability"] == pytest.approx(share.max().item(), abs=1e-5)
     assert table["p_value"].notna().all()
     assert (table["random_value_low"] < table["random_value_high"]).all()
+    # The place of each value among those of random directions is printed and written.
+    assert "value is" in printed[0]
+    above, below = table["value"] > table["random_value_high"], table["value"] < table["random_value_low"]
+    assert ((table["value_is"] == "above random") == above).all()
+    assert ((table["value_is"] == "below random") == below).all()
+    assert ((table["value_is"] == "inside random range") == ~(above | below)).all()
     # Ranked by the size of what they add.
     for _, rows in table.groupby("image"):
         sizes = rows["contribution"].abs().to_numpy()
@@ -130,6 +142,20 @@ def test_without_a_linear_classifier_the_classes_are_the_concepts(place: Path) -
     assert row["contribution"] == pytest.approx(row["value"])
 
 
+def test_weights_that_torchvision_publishes_bring_the_names_of_their_classes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("named.pth").write_bytes(b"weights")
+    begin = hashlib.sha256(b"weights").hexdigest()[:8]
+    weights = SimpleNamespace(url=f"https://host/resnet18-{begin}.pth", meta={"categories": ["tench", "zebra"]})
+    monkeypatch.setattr("torchvision.models.get_model_weights", lambda _: [weights])
+    network = SimpleNamespace(family="torchvision")
+    assert study._class_names(network, Source("resnet18", weights="named.pth")) == ["tench", "zebra"]
+    Path("own.pth").write_bytes(b"own weights")
+    assert study._class_names(network, Source("resnet18", weights="own.pth")) is None
+    assert study._class_names(SimpleNamespace(family=""), Source()) is None
+
+
 def test_a_file_of_a_model(place: Path) -> None:
     backbone, _ = cut_network(load_network("network.py:network"), None, torch.zeros(1, 3, 24, 24))
     bank = ConceptBank.random(3, 8, ["a", "b", "c"], seed=1)
@@ -141,7 +167,7 @@ def test_a_file_of_a_model(place: Path) -> None:
     assert set(table["concept"]) == {"a", "b", "c"}
     assert set(table["class"]) <= {"wren", "finch"}
     # Of a bank that was never tested there is no p-value, and without random banks no baseline.
-    assert table[["p_value", "random_value_low"]].isna().all(axis=None)
+    assert table[["p_value", "random_value_low", "value_is"]].isna().all(axis=None)
 
 
 def test_birds_are_painted_where_nothing_is_given(
@@ -154,6 +180,20 @@ def test_birds_are_painted_where_nothing_is_given(
     table = pd.read_csv("out/results.csv")
     assert table["image"].nunique() == len(list(Path("out/figures").glob("*.png"))) == 6
     assert "CEM of the first 3" in Path("out/report.html").read_text(encoding="utf-8")
+
+
+def test_the_first_image_is_answered_right_with_concepts_unlike_random_ones() -> None:
+    logits = torch.tensor([[1.0, 0.0], [5.0, 0.0], [3.0, 0.0], [0.0, 2.0]])
+    values = torch.tensor([[0.0, 2.0], [2.0, 2.0], [0.5, -2.0], [0.0, 0.0]])
+    ranges = torch.tensor([[-1.0, 1.0]] * 4)
+    empty = torch.zeros(0)
+    views = ClassViews(empty, values, empty, [], None, None, logits, empty, empty, ranges)
+    # Of the right answers 0 and 2 have one such concept each, and 2 is the more probable.
+    assert clearest_first(views, torch.tensor([0, 1, 0, 1])) == [2, 0, 1, 3]
+    ranges[2] = torch.tensor([-3.0, 3.0])
+    assert clearest_first(views, torch.tensor([0, 1, 0, 1])) == [0, 1, 2, 3]
+    # Where none is right.
+    assert clearest_first(views, torch.tensor([1, 1, 1, 0])) == [1, 0, 2, 3]
 
 
 def test_a_network_that_is_trained_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_without_diffusers_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "diffusers", None)
     assert main(generate_command(model, tmp_path / "out")) == 2
-    assert "quantus-concepts[diffusion]" in capsys.readouterr().err
+    assert "python -m pip install '.[diffusion]'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -1,0 +1,166 @@
+"""All numbers of the study, from the images of every seed: its own models, further backbones, the user's models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import typer
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from captum_concepts._support.progress import hide_bars
+from captum_concepts.backbones.networks import Network
+from quantus_concepts.metrics import ConceptState, concept_state
+from quantus_concepts.metrics.host.model import models_of_random_banks
+from quantus_concepts.painted.images import sample_loader
+from quantus_concepts.painted.subject import POST_HOC, RANDOM
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies.concepts.comparisons import compared_rows
+from quantus_concepts.studies.concepts.data import Source, learnable_concepts, load_data, same_images
+from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
+from quantus_concepts.studies.concepts.study import (
+    EXPLORER,
+    RANDOM_MAPS,
+    TOPS,
+    OneSeed,
+    Settings,
+    normalisation_text,
+)
+from quantus_concepts.studies.concepts.terms import baseline_name
+
+#: What a model of the user's is called in results.csv, with its name.
+OWN = "concept model"
+COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
+COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All numbers, and what the page says of the images of the first seed."""
+
+    frame: pd.DataFrame
+    #: Scores of the images that are compared, and the correlations of each concept in each random bank, by seed.
+    compared: pd.DataFrame
+    draws: pd.DataFrame
+    gallery: Figure
+    images: str
+    by_class: bool
+    is_whole_cub: bool
+    #: Whether seeds share their images; whether the small networks are trained.
+    same_images: bool
+    trains: bool
+    #: The model of all tables, and those that it is compared with.
+    name: str = POST_HOC
+    rivals: Sequence[Rival] = ()
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The rows of all models; rivals and their baselines have names of their own."""
+        parts = []
+        for rival in self.rivals:
+            models = rival.frame["model"].replace(POST_HOC, rival.kind) + f", {rival.name}"
+            parts.append(rival.frame.assign(model=models))
+        return pd.concat([self.frame, *parts], ignore_index=True)
+
+
+def collect(
+    folder: RunFolder,
+    source: Source,
+    settings: Settings,
+    networks: Sequence[Network | None],
+    own_models: Sequence[OwnModel] = (),
+) -> Collected:
+    """Build and score the models of every seed: of the first network all, of others the post-hoc model."""
+    network, *others = networks
+    frames: list[pd.DataFrame] = []
+    images: list[pd.DataFrame] = []
+    draws: list[pd.DataFrame] = []
+    rivals: dict[str, list[Rival]] = {}
+    about: dict[str, Any] = {}
+    for number, data in enumerate(load_data(source, network)):
+        seed = source.seeds[number]
+        if settings.progress:
+            with hide_bars():
+                typer.echo(f"Seed {seed} ({number + 1} of {len(source.seeds)})", err=True)
+        folder.note(*data.notes)
+        one_seed = OneSeed(folder, settings, network, data, seed, first=number == 0)
+        frames.append(_named(one_seed.scores().assign(seed=seed)))
+        images.append(one_seed.images().assign(seed=seed))
+        draws.append(one_seed.draws().assign(seed=seed))
+        drawn = number if network is None else 0
+        for rival in [
+            *(score_backbone(folder, source, settings, other, drawn, seed) for other in others if other is not None),
+            *(score_own(folder, source, settings, own, drawn, seed) for own in own_models),
+        ]:
+            rivals.setdefault(rival.name, []).append(rival)
+        if number == 0:
+            counts = f"{len(data.train)} training and {len(data.test)} test images"
+            names = f"{data.n_classes} classes, {len(data.concept_names)} concepts"
+            about = {"images": f"{data.title}: {counts}, {names}", "by_class": data.by_class}
+            about |= {"is_whole_cub": data.is_whole_cub, "gallery": one_seed.gallery()}
+            if settings.explore:
+                folder.write(EXPLORER, one_seed.explorer())
+    about |= {"same_images": source.data != "painted", "trains": network is None}
+    about |= {"name": "the small network" if network is None else network.source}
+    about["rivals"] = [
+        Rival(
+            name,
+            seeds[0].kind,
+            pd.concat([rival.frame for rival in seeds], ignore_index=True),
+            pd.concat([rival.compared for rival in seeds], ignore_index=True),
+        )
+        for name, seeds in rivals.items()
+    ]
+    return Collected(*(pd.concat(parts, ignore_index=True) for parts in (frames, images, draws)), **about)
+
+
+def score_backbone(
+    folder: RunFolder, source: Source, settings: Settings, network: Network, seed_number: int, seed: int
+) -> Rival:
+    """Score the post-hoc model of another backbone on the images of a seed."""
+    data = replace(learnable_concepts(source, same_images(source, network, seed_number)), has_oracle=False)
+    small = replace(settings, interventions=False, sweep=False)
+    one_seed = OneSeed(folder, small, network, data, seed, first=seed == source.seeds[0])
+    frame, compared = one_seed.scores().assign(seed=seed), one_seed.images().assign(seed=seed)
+    return Rival(network.source, POST_HOC, _named(frame), compared)
+
+
+def score_own(
+    folder: RunFolder, source: Source, settings: Settings, own: OwnModel, seed_number: int, seed: int
+) -> Rival:
+    """Score a concept model of the user's on the images of a seed."""
+    data = data_for(source, own, seed_number)
+    folder.note(f"Normalisation for {own.name}: {normalisation_text(data)}.")
+
+    def run() -> dict[str, Tensor]:
+        controls = models_of_random_banks(own.model)
+        return concept_state(
+            {POST_HOC: own.model},
+            sample_loader(data.test, settings.batch_size, settings.readers),
+            part_of_concept=data.part_of_concept,
+            class_concepts=data.class_concepts,
+            top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
+            controls={RANDOM: controls} if controls else None,
+            control_stride=max(1, len(data.test) // RANDOM_MAPS),
+            concept_names=data.concept_names,
+            class_names=data.class_names,
+            display_progressbar=settings.progress,
+        ).tensors()
+
+    key = {"settings": folder.settings, "device": str(settings.device), "model": own.name, "data": data.fingerprint}
+    state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key | {"drawn": seed_number}, run))
+    frame, compared = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
+    return Rival(own.name, OWN, _named(frame), compared)
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Name the baselines of maps and answers as models, the way results.csv has them."""
+    named = [
+        baseline_name(baseline, model) if baseline else model
+        for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
+    ]
+    # Whole numbers in the file.
+    return frame.assign(model=named)[COLUMNS].astype({"l": "Int64"})

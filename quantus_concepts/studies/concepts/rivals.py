@@ -1,0 +1,93 @@
+"""Further backbones, and concept models of the user's own, scored on the same images as the study's models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pandas as pd
+import torch
+from torch import nn
+
+from captum_concepts._support.running import to_model
+from captum_concepts.backbones.networks import Network, cut_network, load_network
+from captum_concepts.models.cbm import PostHocCBM
+from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
+from quantus_concepts.studies.concepts.data import BenchmarkData, Source, learnable_concepts, same_images
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The scores of one further model; in both tables it has the name of the study's own."""
+
+    name: str
+    #: What the model is called in results.csv.
+    kind: str
+    frame: pd.DataFrame
+    #: Scores of the images.
+    compared: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """A concept model of the user's, and the network that says how its images are normalised."""
+
+    name: str
+    model: ConceptModel
+    network: Network
+
+
+def load_model(
+    spec: str, source: Source, backbones: Sequence[Network], layer: str | None, device: torch.device
+) -> OwnModel:
+    """Return the model that `--model` names: path.py:factory, or a file that belongs to one of the backbones."""
+    if ".py:" in spec or spec.endswith(".py"):
+        try:
+            network = load_network(spec)
+            check_concept_models("--model", cast(ConceptModel, network.module))
+        except (ValueError, TypeError) as error:
+            raise ValueError(str(error).replace("`--backbone`", "`--model`")) from error
+        own = OwnModel(network.source, cast(ConceptModel, network.module.to(device)), network)
+    else:
+        own = _of_file(Path(spec), source, backbones, layer, device)
+    data_for(source, own, 0)
+    return own
+
+
+def _of_file(
+    path: Path, source: Source, backbones: Sequence[Network], layer: str | None, device: torch.device
+) -> OwnModel:
+    reasons = []
+    for network in backbones:
+        image = same_images(source, network, 0).test[0].image
+        backbone, _ = cut_network(network, layer, to_model(network.module, image[None]))
+        try:
+            model = PostHocCBM.load(path, backbone).to(device).eval()
+        except (ValueError, OSError) as error:
+            reasons.append(str(error).replace(" as `features`", " as --backbone"))
+            continue
+        mean, std = model.normalisation or (network.mean, network.std)
+        return OwnModel(path.name, model, replace(network, mean=mean, std=std))
+    reason = reasons[0] if reasons else "Name the backbone that it was fitted on with --backbone."
+    raise ValueError(f"Argument `--model` names what cannot be used, {path}. {reason}")
+
+
+@torch.no_grad()
+def data_for(source: Source, own: OwnModel, seed_number: int) -> BenchmarkData:
+    """Return the images as the model takes them, with its concepts: all, or those that can be learned."""
+    everything = same_images(source, own.network, seed_number)
+    if not isinstance(own.model, nn.Module):
+        raise TypeError(f"Expected `--model` {own.name} to be an nn.Module but got {type(own.model).__name__}.")
+    image = to_model(own.model, everything.test[0].image[None])
+    counts = own.model.concept_predictor(image).shape[1], own.model.head(own.model.concept_predictor(image)).shape[1]
+    learnable = learnable_concepts(source, everything)
+    for data in (everything, learnable):
+        if counts == (len(data.concept_names), data.n_classes):
+            return data
+    some = f" (or the {len(learnable.concept_names)} that can be learned)" if learnable.left_out else ""
+    raise ValueError(
+        f"Expected `--model` {own.name} to have the {len(everything.concept_names)} concepts{some} and the "
+        f"{everything.n_classes} classes of the data, in their order, but it has {counts[0]} and {counts[1]}."
+    )

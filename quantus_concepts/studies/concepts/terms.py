@@ -1,0 +1,116 @@
+"""Names of the concept study's models, baselines and rankings, their orders and colours, and how to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from captum_concepts._support.shown import readable_name
+from quantus_concepts.metrics.concepts.names import (
+    CEM_GAIN,
+    CGIM_CORRELATION,
+    CLASS_RECITAL,
+    COMMONEST_CONCEPT,
+    FEATURE_NORM,
+    GAUSSIAN,
+    OTHER_IMAGE,
+    OTHER_PARTS,
+    PART_SPECIFICITY,
+    SAME_IMPORTANCE,
+)
+from quantus_concepts.painted.subject import ORACLE, POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
+from quantus_concepts.studies._kit.results import PAPER
+from quantus_concepts.studies.concepts.comparisons import PLAIN
+
+SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
+CHANCE, UNTRAINED = "chance", "untrained network"
+#: Concept models in the order of every table and figure.
+MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
+COLUMNS = [POST_HOC, PAPER, TRADITIONAL, ORACLE, RANDOM, CHANCE]
+COLOURS = {POST_HOC: "#D55E00", TRADITIONAL: "#0072B2", ORACLE: "#009E73", OTHER_IMAGE: "#CC79A7", GAUSSIAN: "#B8860B"}
+COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666", CHANCE: "#8A8A8A"}
+#: The baselines of the concept location metric.
+BASELINES = (OTHER_PARTS, OTHER_IMAGE, FEATURE_NORM, GAUSSIAN)
+#: The baselines of CEM, and of the cosine CGIM.
+CEM_BASELINES, CGIM_BASELINES = (COMMONEST_CONCEPT, CLASS_RECITAL), (SAME_IMPORTANCE,)
+#: Rankings of the concepts, with the letters that the paper writes for them.
+RANKINGS = {"weight": "weight θ", "value": "value u", "contribution": "contribution θ·u"}
+SETS = {"all": "all images", "correct": "correctly classified"}
+KINDS = {"concept": "per concept", "class": "per class"}
+#: C and number of images of the concept bank, of the paper's Table 3.
+SETTINGS = [(strength, count) for count in (50, 100) for strength in (0.001, 0.01, 0.1, 1.0, 10.0)]
+#: Held-out accuracy below which a direction hardly knows its concept.
+WEAK = 0.6
+HELD_OUT = "held-out accuracy"
+
+READING = {
+    "CEM": "How often the concepts ranked first are present in the image (or, where labels are given by class, are "
+    "concepts of its class). Best is 100 %.",
+    "CLM": "How often the strongest α/12 of a concept's map holds the concept's part. Parts and maps both sit on the "
+    "object, so any map scores more than chance: compare with the baselines.",
+    CEM_GAIN: "CEM less prevalence: whether the concept ranked first is present in this image, less the share of the "
+    "other images that show it. A model that names concepts without looking has 0, also one that names the commonest.",
+    PART_SPECIFICITY: "CLM less the CLM of the same map at the other visible parts of the same image. A map that is on "
+    "the object and knows no concept has 0.",
+    CGIM_CORRELATION: "Over classes, Pearson's correlation of a concept's importance and its truth: 1 is best, 0 no "
+    "relation. Its scores of one model depend on each other: a single run has no interval.",
+    "CGIM": "The same as a cosine, as in the paper. 0 is not its baseline: truth is never negative, so that the same "
+    "importance everywhere scores high.",
+    "Own range, by luck": "Where 95 % of random banks lie for the same concept. One concept in 40 lies above it by "
+    "luck, and one below. ▲ ▼: above or below it after the correction for all concepts (Benjamini and Hochberg).",
+    "No verdict": "The class accuracy is not above that of random banks, and the directions' mean accuracy on images "
+    f"held back is below {WEAK:g}: the model knows neither its classes nor its concepts.",
+    COMMONEST_CONCEPT: "Baseline of CEM: always the commonest concepts.",
+    CLASS_RECITAL: "Baseline of CEM: the commonest concepts of the image's true class, from training.",
+    SAME_IMPORTANCE: "Baseline of the cosine: every concept as important for every class.",
+    UNTRAINED: "A linear head on the features of the small network's initial weights.",
+    **DIFFERENCES,
+    "Rankings": "Concepts are ranked by the head's weight θ, by the concept value u, or by the contribution θ·u, which "
+    "decides the class. The first table has the contribution and the better of the others.",
+    POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
+    TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
+    ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
+    RANDOM: "The post-hoc CBM with random directions in place of concepts, each bank with a head of its own. The "
+    "range holds 95 % of the banks; over several seeds it is the mean of the seeds' ranges.",
+    PLAIN: "The backbone with its own classifier, without a bottleneck.",
+    OTHER_PARTS: "Baseline of CLM: the same maps, scored against the other visible parts of the same image.",
+    OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
+    FEATURE_NORM: "Baseline of CLM: the norm of the backbone's features as map.",
+    GAUSSIAN: "Baseline of CLM: one blob at the centre of every image.",
+    "Above, within, below": "Above: the whole 95 % interval lies above the random range. Within: interval and range "
+    "overlap, whatever the number itself is. Below: the whole interval lies below.",
+    "95 % interval": "In a single run: over the predicted classes (CEM, CLM) or the images (accuracy), without what "
+    "another training would change. Over several seeds: Student's t over the seeds, never narrower than the single "
+    "runs' errors imply. Seeds on the same photographs: over both images and seeds, for the first concept in all "
+    "images, the smallest region and accuracy; others, without a score of each image at hand, are over seeds only.",
+    "paper": f"The published numbers of a post-hoc CBM on all of CUB-200-2011 (11,788 images): {SOURCE}.",
+}
+
+
+def baseline_name(baseline: str, model: str = POST_HOC) -> str:
+    """Name the baseline of a model's maps, or answers."""
+    return baseline if model == POST_HOC else f"{baseline}, {model}"
+
+
+def setting_name(regularisation: float, samples: int) -> str:
+    """Name a setting of the concept bank."""
+    return f"C={regularisation:g}, n={samples}"
+
+
+def ordered(frame: pd.DataFrame, **orders: Sequence[str] | Mapping[float, str] | Mapping[str, str]) -> pd.DataFrame:
+    """Return the rows whose columns are in these orders, as ordered categories; a mapping also renames."""
+    for name, order in orders.items():
+        column = frame[name].map(order) if isinstance(order, Mapping) else frame[name]
+        names = list(order.values() if isinstance(order, Mapping) else order)
+        frame = frame.assign(**{name: column})[column.isin(names).to_numpy()]
+        present = [value for value in names if value in set(frame[name])]
+        frame = frame.assign(**{name: pd.Categorical(frame[name], present)})
+    return frame
+
+
+def shown_names(names: Sequence[str]) -> dict[str, str]:
+    """Return readable names; as they are where two would be the same."""
+    shown = {name: readable_name(name) for name in names}
+    return shown if len(set(shown.values())) == len(shown) else {name: name for name in names}

@@ -1,0 +1,164 @@
+"""Several backbones and concept models of the user's in one run: each has the numbers that it has alone."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torchvision.transforms.v2 import Normalize
+
+from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts._support.running import run_file
+from captum_concepts.backbones.networks import cut_network, load_network
+from fixtures_commands import check_command, write_own_images
+from golden.runs import smaller
+from quantus_concepts import score_concepts
+from quantus_concepts.datasets import ConceptFolder, PaintedBirds
+from quantus_concepts.painted.images import sample_loader
+from quantus_concepts.studies.app import main
+
+MODELS = """
+import torch
+from torch import nn
+from captum_concepts import BottleneckCBM
+
+MEAN, STD = (0.2, 0.3, 0.4), (0.5, 0.6, 0.7)
+
+
+def joint(n_concepts=3, n_classes=2, seed=4):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        features = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU())
+        return BottleneckCBM(features, nn.Linear(8, n_concepts), nn.Linear(n_concepts, n_classes)).eval()
+
+
+def birds():
+    return joint(8, 3)
+
+
+def wide():
+    return joint(4)
+
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        last = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2)
+        return nn.Sequential(nn.Conv2d(3, 6, 5), nn.ReLU(), *last).eval()
+"""
+FOLDER = "--data folder --root fruit --concepts concepts.csv --parts parts.csv --min-images 1 --no-sweep"
+QUIET = "--no-progress --device cpu"
+TWO = "--backbone first.py:network --backbone models.py:network"
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_own_images(tmp_path)
+    Path("models.py").write_text(MODELS)
+    Path("first.py").write_text(MODELS.replace("0.2, 0.3, 0.4", "0.5, 0.5, 0.5").replace("seed(1)", "seed(7)"))
+
+
+def results(arguments: str, out: str) -> pd.DataFrame:
+    with smaller(figures=False):
+        assert main(["benchmark", "concepts", *shlex.split(f"{arguments} {QUIET} --out {out}")]) == 0
+    return pd.read_csv(f"{out}/results.csv", keep_default_na=False, na_values="")
+
+
+def rows_of(frame: pd.DataFrame, model: str) -> pd.DataFrame:
+    rows = frame[frame["model"] == model].drop(columns=["model", "seed"], errors="ignore")
+    return rows.reset_index(drop=True)
+
+
+def images(mean: tuple[float, ...], std: tuple[float, ...]) -> ConceptFolder:
+    data = ConceptFolder("fruit", "concepts.csv", "parts.csv", split="test")
+    data.transform = Normalize(mean, std)
+    return data
+
+
+def test_each_has_the_numbers_that_it_has_alone_and_pairs_are_compared_image_by_image():
+    together = results(f"{FOLDER} {TWO} --model models.py:joint", "out")
+    alone = results(f"{FOLDER} --backbone models.py:network", "alone")
+    # Corrections and settings are tried with the first backbone alone.
+    shared = alone[alone["metric"] != "accuracy after interventions"]
+    for name in ("post-hoc CBM", "random directions", "plain backbone"):
+        pd.testing.assert_frame_equal(
+            rows_of(together, f"{name}, network() of models.py"), rows_of(shared, name), check_dtype=False
+        )
+    first = results(f"{FOLDER} --backbone first.py:network", "first")
+    pd.testing.assert_frame_equal(together[: len(first)], first, check_dtype=False)
+
+    # Images are normalised as the file of the model says.
+    data = images((0.2, 0.3, 0.4), (0.5, 0.6, 0.7))
+    model = run_file("models.py").joint()
+    truth = {"class_concepts": data.class_concepts, "part_of_concept": data.part_of_concept, "top_l": (1, 3)}
+    expected = score_concepts(model, sample_loader(data, 64), **truth)
+    own = rows_of(together, "concept model, joint() of models.py")
+    assert own["value"].tolist() == pytest.approx(
+        expected.loc[expected["baseline"] == "", "value"].tolist(), nan_ok=True
+    )
+
+    models = pd.read_csv("out/tables/models.csv").set_index(["model", "metric"])
+    names = ["network() of first.py", "network() of models.py", "joint() of models.py"]
+    assert list(dict.fromkeys(models.index.get_level_values(0))) == names
+    for name, rows in zip(names, (first, alone, expected), strict=True):
+        accuracy = rows[(rows["metric"] == "accuracy") & rows["model"].isin(["post-hoc CBM", "model"])]
+        assert models.loc[(name, "accuracy"), "value"].item() == accuracy["value"].iloc[0]
+    compared = pd.read_csv("out/tables/models-compared.csv").query("column == 'first less second'")
+    assert len(compared[["a", "b"]].drop_duplicates()) == 3
+    pair = compared.set_index(["what", "a", "b"])["value"]
+    accuracies = models.xs("accuracy", level="metric")["value"]
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        difference = accuracies[names[a]] - accuracies[names[b]]
+        assert pair["accuracy", names[a], names[b]] == pytest.approx(difference)
+    page = Path("out/report.html").read_text("utf-8")
+    assert "Normalisation for joint() of models.py: mean 0.2, 0.3, 0.4, deviation 0.5, 0.6, 0.7" in page
+
+
+def test_a_saved_model_goes_with_the_backbone_it_was_made_with():
+    network = load_network("models.py:network")
+    backbone, _ = cut_network(network, None, torch.zeros(1, 3, 24, 24))
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = PostHocCBM(backbone, ConceptBank.random(3, 6, ["red", "green", "stalk::short"]), nn.Linear(3, 2)).eval()
+    model.save("cbm.safetensors")
+    table = results(f"{FOLDER} {TWO} --model cbm.safetensors", "out")
+    data = images((0.2, 0.3, 0.4), (0.5, 0.6, 0.7))
+    expected = score_concepts(model, sample_loader(data, 64), class_concepts=data.class_concepts, top_l=(1, 3))
+    own = rows_of(table, "concept model, cbm.safetensors")
+    cem = [rows.loc[rows["metric"] == "CEM", "value"].tolist() for rows in (own, expected[expected["baseline"] == ""])]
+    assert cem[0] == pytest.approx(cem[1])
+
+
+def test_painted_birds_of_each_seed_are_those_of_the_small_network():
+    birds = "--n-train 30 --n-test 9 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --min-images 1 --no-sweep"
+    table = results(f"{birds} --seeds 2 --model models.py:birds", "out")
+    own = table[(table["model"] == "concept model, birds() of models.py") & (table["metric"] == "CEM")]
+    model = run_file("models.py").birds()
+    normalise = Normalize((0.2, 0.3, 0.4), (0.5, 0.6, 0.7))
+    for seed, first in ((0, 0), (1, 9)):
+        data = PaintedBirds(9, "test", image_size=32, n_classes=3, n_concepts=8, first=first, transform=normalise)
+        expected = score_concepts(model, sample_loader(data, 64), baselines=False).query("metric == 'CEM'")
+        assert own.loc[own["seed"] == seed, "value"].tolist() == pytest.approx(expected["value"].tolist())
+    # Seeds are what is independent: no difference of two is clear.
+    compared = pd.read_csv("out/tables/models-compared.csv")
+    assert set(compared["a"]) == {"the small network"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    {
+        f"{FOLDER} {TWO} --weights none": "`--weights` has no effect with several --backbone",
+        f"{FOLDER} --backbone first.py:network --backbone small": "`--backbone small` to be the first",
+        f"{FOLDER} --backbone first.py:network --model models.py:wide": "`--model` wide.* 3 concepts .* has 4 and 2",
+        f"{FOLDER} --backbone first.py:network --model network.py:model": "`--model` to be a concept model",
+        f"{FOLDER} --backbone first.py:network --model models.py:joined": "'models.py:joined'. It has: joint, wide",
+        f"{FOLDER} --backbone first.py:network --model parts.csv": "`--model` names what cannot be used, parts.csv",
+    }.items(),
+)
+def test_refusals(arguments, message, capsys):
+    check_command(["benchmark", "concepts", *shlex.split(f"{arguments} {QUIET}")], message, capsys)
