@@ -127,7 +127,7 @@ def test_released_labels():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s, e: s.score(e, ["birb"] * 20), r"20 of 20 are others: 'birb'. The nearest of its 3 to 'birb': 'bird'"),
+        (lambda s, e: s.score(e, ["birb"] * 20), "20 of 20 are others: 'birb'. The nearest .*: 'bird'"),
         (
             lambda s, e: Scorer(768).score(torch.zeros(1, 1024)),
             r"`embeddings` to have shape \(N, d\) = \(\*, 768\).*clip 768",
