@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_range, to_class_indices
-from captum_concepts._support.files import shorten
+from captum_concepts._support.files import list_some, shorten
 from captum_concepts._support.running import to_host
 
 #: Classes of the released scorers, in the order of their one-hot inputs.
@@ -59,17 +59,10 @@ UNLABELLED = -1
 Labels: TypeAlias = Tensor | np.ndarray | Collection[str | int | None] | None
 
 
-def label_index(labels: Sequence[str], name: str) -> int:
-    """Return the position of a class among those of a scorer."""
+def label_place(labels: Sequence[str], name: str) -> int | None:
+    """Return the place of a class among those of a scorer; None if it has no such class."""
     names = list(labels)
-    for candidate in (name, LABEL_ALIASES.get(name)):
-        if candidate in names:
-            return names.index(candidate)
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.4) or names
-    raise ValueError(
-        f"No label of the scorer is named {name!r}. The nearest of the {len(names)} are {near}. Give one of them, or "
-        "-1 (None among names) for no label."
-    )
+    return next((names.index(known) for known in (name, LABEL_ALIASES.get(name)) if known in names), None)
 
 
 def label_indices(labels: Sequence[str], chosen: Labels, n_items: int) -> Tensor:
@@ -83,7 +76,8 @@ def label_indices(labels: Sequence[str], chosen: Labels, n_items: int) -> Tensor
         ]
         if wrong:
             raise ValueError(f"Expected argument `labels` to hold names or whole numbers but got {shorten(wrong[:3])}.")
-        indices = {name: label_index(labels, name) for name in items if isinstance(name, str)}
+        indices = {name: label_place(labels, name) for name in items if isinstance(name, str)}
+        _check_known(labels, [item for item in items if isinstance(item, str) and indices[item] is None], n_items)
         places = torch.as_tensor([UNLABELLED if item is None else indices.get(item, item) for item in items])
     else:
         places = to_class_indices("labels", chosen)
@@ -92,3 +86,14 @@ def label_indices(labels: Sequence[str], chosen: Labels, n_items: int) -> Tensor
     for extreme in to_host(*torch.aminmax(places)) if n_items else ():
         check_range("labels", int(extreme), UNLABELLED, len(labels) - 1)
     return places
+
+
+def _check_known(labels: Sequence[str], unknown: Sequence[str], n_items: int) -> None:
+    if unknown:
+        names = list(dict.fromkeys(unknown))
+        near = difflib.get_close_matches(names[0], labels, n=3, cutoff=0.4) or list(labels)
+        raise ValueError(
+            f"Expected argument `labels` to name labels of the scorer but {len(unknown)} of {n_items} are others: "
+            f"{list_some(map(repr, names))}. The nearest of its {len(labels)} to {names[0]!r}: "
+            f"{list_some(map(repr, near))}. Give one of them, or -1 (None among names) for no label."
+        )

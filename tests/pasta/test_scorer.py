@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, label_index
+from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, label_place
 from quantus_concepts.pasta.scorer import Scorer
 from reference import ratings as reference
 
@@ -121,13 +121,13 @@ def test_released_labels():
     assert len(RELEASED_LABELS) == len(set(RELEASED_LABELS)) == 26
     assert RELEASED_LABELS.index("Baroque") == 6
     assert RELEASED_LABELS[10] == "aeroplane"
-    assert all(label_index(RELEASED_LABELS, name) == RELEASED_LABELS.index(to) for name, to in LABEL_ALIASES.items())
+    assert all(label_place(RELEASED_LABELS, name) == RELEASED_LABELS.index(to) for name, to in LABEL_ALIASES.items())
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s, e: s.score(e, ["birb"] * 20), r"named 'birb'. The nearest of the 3 are \['bird'"),
+        (lambda s, e: s.score(e, ["birb"] * 20), "20 of 20 are others: 'birb'. The nearest .*: 'bird'"),
         (
             lambda s, e: Scorer(768).score(torch.zeros(1, 1024)),
             r"`embeddings` to have shape \(N, d\) = \(\*, 768\).*clip 768",

@@ -139,7 +139,7 @@ def test_with_an_embedder_of_the_package_whose_cache_stays_empty(images, masks, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"labels": "bard"}, "No label of the scorer is named.*'bird'"),
+        ({"labels": "bard"}, "1 of 1 are others: 'bard'.*'bird'"),
         ({"mean": MEAN, "std": (0.0,) * 3}, "`std` to be positive"),
     ],
 )

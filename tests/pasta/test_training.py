@@ -210,7 +210,7 @@ def test_what_is_outside_the_parts_does_not_matter(rated):
         ({"targets": torch.full((240,), torch.nan), "questions": ["Q1"]}, r"No item to learn from has a vote on Q1"),
         ({"embeddings": torch.full((240, 2), torch.nan)}, "`embeddings` to be finite"),
         ({"targets": torch.zeros(240, 6)}, "`targets` to hold votes of 1 to 5"),
-        ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "No label of the scorer is named.*'bird'"),
+        ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "240 of 240 are others: 'bird'.*: 'cat'"),
         ({"train": [0, 0]}, "`train` to hold each item once"),
     ],
 )

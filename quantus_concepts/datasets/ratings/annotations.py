@@ -21,7 +21,7 @@ PREDICTED, IMAGE_NAME = "predicted", "image-name"
 #: What the label of an explanation is taken from.
 LABELS = (PREDICTED, IMAGE_NAME)
 #: What could only be meant as a question, such as "q1" or "Question 1".
-_QUESTION = re.compile(r"\s*q(uestion)?[\s_.-]*\d+\s*", re.IGNORECASE)
+QUESTION_LIKE = re.compile(r"\s*q(uestion)?[\s_.-]*\d+\s*", re.IGNORECASE)
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
 
 
@@ -79,7 +79,7 @@ def _read_record(entry: Any, labels: str) -> Record:
     annotation = entry.get("Annotation")
     if not isinstance(annotation, list) or not all(isinstance(answers, dict) for answers in annotation):
         raise ValueError("'Annotation' is no list of objects, one for each annotator")
-    if strange := [key for key in chain(*annotation) if key not in QUESTIONS and _QUESTION.fullmatch(key)]:
+    if strange := [key for key in chain(*annotation) if key not in QUESTIONS and QUESTION_LIKE.fullmatch(key)]:
         raise ValueError(f"'Annotation' has the key {strange[0]!r}, where questions are called 'Q1' to 'Q6'")
     file = parse_rated_name(entry["explication"])
     candidates = [*classes, file.label] if labels == PREDICTED else [parse_scored_name(entry["img"]).label]

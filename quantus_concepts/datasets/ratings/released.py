@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -28,6 +28,7 @@ from quantus_concepts.datasets.ratings.files import (
     load_explanation,
 )
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.table import TableEntry, read_table
 
 ANNOTATIONS = "human_annotations.json"
 
@@ -46,6 +47,11 @@ class PastaRatings(RatedExplanations):
     there and here. Where a drawing is missing, or with `drawings=False`, the map is drawn by the `Embedder`, that of
     the released explainers SHAP and LIME scaled as the release scales them; a note counts these.
 
+    Ratings may also be one CSV file with a row for each explanation and rater: the columns ``image``, ``explainer``,
+    ``rater``, some of ``Q1`` to ``Q6`` and, where known, ``label`` (the class predicted). The files lie beside it or in
+    folders ``images`` and ``explanations``: the explanation of ``cat.jpg`` by LIME is ``LIME/cat`` with ``.npy``,
+    ``.json`` or ``.png``, or what a column ``explanation`` names.
+
     Files are read on access; their existence is checked immediately. How a label is spelled (a scorer knows the
     release's variants) is left alone.
 
@@ -56,8 +62,9 @@ class PastaRatings(RatedExplanations):
     Parameters
     ----------
     root : str or Path
-        The folder. Folders at the start of the paths that are not in it, such as ``result_dataset``, are left out.
-        Links in it are followed, wherever they lead; a path in the JSON file that leads out of it is refused.
+        The folder, or the CSV file. Folders at the start of the paths that are not in it, such as ``result_dataset``,
+        are left out. Links in it are followed, wherever they lead; a path in the JSON or CSV file that leads out of it
+        is refused.
     datasets : str or collection of str, optional
         Which data sets ("coco", "pascalpart", "monumai", "catsdogscars" in the release); all by default.
     modality : str, optional
@@ -66,7 +73,7 @@ class PastaRatings(RatedExplanations):
         Whether maps are shown by their drawings, where there are some.
     labels : str
         "predicted": the class predicted where the record names it, else the true class, else that of the file name;
-        "image-name": the one in the name of the image file, as in the released training.
+        "image-name": the one in the name of the image file, as in the released training. A table has it in ``label``.
     annotations : str
         Name of the JSON file.
     concept_explainers : str or collection of str
@@ -74,16 +81,16 @@ class PastaRatings(RatedExplanations):
         file of the kind its explainer should have, but one of the other, that is taken.
     counterfactual_explainers : str or collection of str
         Ids of the explainers for which small values mean important; CLIP-QDA-sample of the release by default.
-    name : str
-        Name of the ratings in tables.
+    name : str, optional
+        Name of the ratings in tables; by default "PASTA", or the name of the CSV file.
 
     Raises
     ------
     FileNotFoundError
         If the folder, the JSON file, images, or both drawing and attribution of an explanation are missing.
     ValueError
-        If the JSON file has not this format, votes are outside 1 to 5, there is no such data set or nothing is left.
-        On access to an explanation: if its files cannot be read.
+        If the JSON or CSV file has not this format, votes are outside 1 to 5, there is no such data set or nothing is
+        left. On access to an explanation: if its files cannot be read.
 
     Examples
     --------
@@ -108,17 +115,22 @@ class PastaRatings(RatedExplanations):
         annotations: str = ANNOTATIONS,
         concept_explainers: str | Collection[str] = CONCEPT_EXPLAINERS,
         counterfactual_explainers: str | Collection[str] = COUNTERFACTUAL_EXPLAINERS,
-        name: str = "PASTA",
+        name: str | None = None,
     ) -> None:
         if modality is not None:
             check_choice("modality", modality, MODALITIES)
         check_choice("labels", labels, LABELS)
-        folder = check_path("root", root)
-        records, duplicates = read_records(_find(folder, annotations), labels)
-        records = _select_datasets(records, datasets)
-        finder = _Finder(folder, drawings and modality != "map", _ids(concept_explainers))
-        ascending = _ids(counterfactual_explainers)
-        files = [finder.locate(record, record.file.explainer in ascending) for record in records]
+        folder, drawings = check_path("root", root), drawings and modality != "map"
+        ascending, duplicates = _ids(counterfactual_explainers), ""
+        if folder.is_file() and folder.suffix != ".json":
+            entries = read_table(folder, drawings=drawings, labels=labels)
+            records = _select_datasets([entry.record for entry in entries], datasets)
+            files = [_File.of_table(entry, ascending) for entry in entries]
+        else:
+            records, duplicates = read_records(_find(folder, annotations), labels)
+            records = _select_datasets(records, datasets)
+            finder = _Finder(folder, drawings, _ids(concept_explainers))
+            files = [finder.locate(record, record.file.explainer in ascending) for record in records]
         indices = [i for i, file in enumerate(files) if modality in (None, file.modality)]
         if not indices:
             raise ValueError(
@@ -135,7 +147,7 @@ class PastaRatings(RatedExplanations):
             labels=np.array([record.label for record in records]),
             datasets=np.array([record.file.dataset for record in records]),
             modalities=np.array([file.modality for file in files]),
-            name=name,
+            name=name or (folder.name if folder.is_file() else "PASTA"),
             notes=_notes(records, votes, duplicates, sum(file.modality == "map" for file in files)),
         )
 
@@ -147,6 +159,12 @@ class _File:
     name: FileName
     ascending: bool
     missing: tuple[str, ...]
+
+    @classmethod
+    def of_table(cls, entry: TableEntry, ascending: Collection[str]) -> _File:
+        """Return the files of an explanation in a table; how the release scales its explainers does not apply."""
+        name = entry.record.file
+        return cls(entry.image, entry.explanation, replace(name, explainer=None), name.explainer in ascending, ())
 
     @property
     def modality(self) -> str:
@@ -160,9 +178,15 @@ def _find(folder: Path, annotations: str) -> Path:
     path = folder / annotations
     if not path.is_file():
         what = f"file {annotations} in {folder}" if folder.is_dir() else f"folder {folder}"
+        tables = sorted(folder.glob("*.csv"))
+        advice = (
+            f"For ratings in a table name its file: {tables[0]}."
+            if tables
+            else "Those of the paper are published as ENSTA-U2IS/PASTA on the Hugging Face hub."
+        )
         raise FileNotFoundError(
-            f"Expected argument `root` to be a folder of ratings, with `annotations` in it, but there is no {what}. "
-            "Those of the paper are published as ENSTA-U2IS/PASTA on the Hugging Face hub."
+            "Expected argument `root` to be a folder of ratings, with `annotations` in it, or a CSV file, but there is "
+            f"no {what}. {advice}"
         )
     return path
 
@@ -263,6 +287,8 @@ def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str, n_redr
     ]
     if parts:
         notes.append(f"Votes are missing: {', '.join(parts)} of {len(records)} explanations.")
+    if not any(record.label for record in records):
+        notes.append("No explanation has a label: a scorer cannot see the class.")
     if counts[-1] == 1:
         notes.append("One annotator only: how well people agree is not known.")
     if duplicates:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pandas as pd
 from torch import Tensor
 
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.comparisons import difference_text
@@ -20,7 +18,7 @@ from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
 from quantus_concepts.studies._kit.results import PAPER, names, one, pick, with_random_range
-from quantus_concepts.studies.pasta.material import ALL, label_names_of, load_ratings, words
+from quantus_concepts.studies.pasta.material import ALL, label_names_of, words
 from quantus_concepts.studies.pasta.report import (
     KINDS,
     READING,
@@ -150,15 +148,16 @@ def table_names(text: str) -> tuple[str, ...]:
 
 
 def run_ablations(
-    folder: RunFolder, ablations: Sequence[str], embedder: Embedder, plan: Plan, data: Path | None, n_images: int | None
+    folder: RunFolder,
+    ablations: Sequence[str],
+    ratings: RatedExplanations,
+    embedder: Embedder,
+    plan: Plan,
+    maps: RatedExplanations | None,
 ) -> None:
     """Train and test every variant, and write all of it; the paper's numbers are rows of the model "paper"."""
     with warnings_as_notes(folder):
-        ratings = load_ratings(data, n_images, plan.seed)
         folder.note(*ratings.notes)
-        maps = None
-        if data is not None and DRAWING in ratings.modalities:
-            maps = PastaRatings(data, drawings=False)
         plan = replace(plan, label_names=label_names_of(ratings))
         # Too few images raise before the expensive training.
         splits_of(ratings, plan)
@@ -247,15 +246,16 @@ def variant_figures(
     kinds = sorted(set(modalities.tolist()))
     rows = []
     for seed, split in trainer.splits.items():
-        goals, regressor = [trainer.targets, trainer.shuffled_targets(split, seed)], variant.regressor
-        if regressor:
-            predictions = [trainer.regressor_scores(regressor, goal, split, seed) for goal in goals]
+        if variant.regressor:
+            goals = {SCORER: trainer.targets, SHUFFLED: trainer.shuffled_targets(split, seed)}
+            scores = {
+                model: trainer.regressor_scores(variant.regressor, goal, split, seed) for model, goal in goals.items()
+            }
         else:
-            trainings = trainer.train(goals, split, seed)
-            predictions = [trainer.predict(training.scorer, split.test) for training in trainings]
+            _, scores = trainer.test_scores(split, seed)
         targets = trainer.targets[split.test]
-        for model, scores in zip((SCORER, SHUFFLED), predictions, strict=True):
-            rows += figure_rows(model, scores, targets, plan.questions, seed, modalities[split.test], kinds)
+        for model, predicted in scores.items():
+            rows += figure_rows(model, predicted, targets, plan.questions, seed, modalities[split.test], kinds)
     frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
     return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)
 
@@ -268,8 +268,6 @@ def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
     change = wide[variants].sub(wide[default], axis=0).melt(var_name="variant")
     # A difference of two correlations is not a correlation: Student's interval.
     means = over_splits(change.assign(measure="difference"), ("variant", "measure"))
-    if means.empty:
-        return means
     results = {variant: paired_splits(wide[variant], wide[default]) for variant in variants}
     p = [results[variant]["p"] for variant in means["variant"]]
     means = means.assign(difference=means["value"], p_adjusted=adjust_p_values(np.array(p), "holm"))
@@ -284,20 +282,35 @@ def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
     scc = pick(ours, question=first, modality="all", measure="SCC")
     default = one(scc, ablation=ablations[0], variant=ABLATIONS[ablations[0]].variants[0].name)
     verdicts = [Verdict.of(f"Default choices: do scores follow the votes? (SCC, {first})", default, write=number)]
+    # A difference without an interval, of fewer than 3 splits, supports no conclusion.
+    changes_of = {
+        (name, question): differences(splits, name, question).dropna(subset=["low"])
+        for name in ablations
+        for question in questions
+    }
     for name in ablations:
-        changes = differences(splits, name, first)
-        if len(changes := changes[changes["low"].notna()]):
+        if len(changes := changes_of[name, first]):
             # The choice that changes most, in either direction; all are in the tables.
             row = changes.loc[changes["value"].abs().idxmax()]
             question = (
                 f"{ABLATIONS[name].title}: {row['variant']}, not {ABLATIONS[name].variants[0].name} (SCC, difference)"
             )
             verdicts.append(Verdict.of(question, row, write=three, text=row["verdict"]))
+    # Without drawings in the ratings, the paper's number of them has nothing to stand beside.
+    shown_of = frame[frame["variant"].isin(set(splits["variant"]))]
     titles = {name: ABLATIONS[name].title for name in ablations}
     shown = scc.assign(row=scc["ablation"] + ": " + scc["variant"])
     figure, _ = dots(shown, "row", label=f"SCC with the votes ({first})", percent=False, reference=0)
     sections = [
-        Section(titles[name], [ablation_table(name, frame, splits, question) for question in questions])
+        Section(
+            titles[name],
+            [
+                ablation_table(
+                    name, pick(shown_of, ablation=name, question=question), question, changes_of[name, question]
+                )
+                for question in questions
+            ],
+        )
         for name in ablations
     ]
     return Report(
@@ -319,19 +332,15 @@ def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
     )
 
 
-def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, question: str) -> Table:
+def ablation_table(name: str, rows: pd.DataFrame, question: str, changes: pd.DataFrame) -> Table:
     """Return one ablation as a table: ours, how far from the default, the control, the paper's."""
     ablation = ABLATIONS[name]
-    rows = pick(frame, ablation=name, question=question)
-    rows = rows[rows["variant"].isin(set(splits["variant"]))]
     of_all = pick(rows, modality="all")
     parts = [pick(of_all, model=SCORER).assign(head=lambda part: part["measure"])]
     if ablation.modality:
         of_kind = pick(rows, model=SCORER, measure="SCC", modality=ablation.modality)
         parts.append(of_kind.assign(head=f"SCC, {KINDS[ablation.modality]}"))
-    changes = differences(splits, name, question)
-    # A difference without an interval, of fewer than 3 splits, supports no conclusion.
-    parts.append(changes[changes["low"].notna()].assign(head="SCC minus default"))
+    parts.append(changes.assign(head="SCC minus default"))
     parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head=f"SCC, {SHUFFLED}"))
     parts.append(pick(of_all, model=PAPER).assign(head=lambda part: "paper, " + part["measure"]))
     cells = pd.concat([part for part in parts if len(part)], ignore_index=True)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -161,11 +160,11 @@ class Gallery:
         self.n_bytes = 0
         self._names: dict[Path, str] = {}
 
-    def section(self, file: ExplanationFile, told: str = "") -> dict[str, Any]:
+    def section(self, file: ExplanationFile, told: str = "") -> dict[str, object]:
         """Return an image and its explanation."""
         if file.image is None:
             raise ValueError(f"People rate an explanation next to its image, but {file.path} has none. Leave it out.")
-        section: dict[str, Any] = {"image": self.image(file.image), "told": readable_name(told)}
+        section: dict[str, object] = {"image": self.image(file.image), "told": readable_name(told)}
         explanation = file.read()
         if isinstance(explanation, ConceptExplanation):
             section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]
@@ -190,11 +189,11 @@ class Gallery:
     def render(
         self,
         template: str,
-        questions: Sequence[Mapping[str, Any]],
-        items: Sequence[Mapping[str, Any]],
+        questions: Sequence[Mapping[str, object]],
+        items: Sequence[Mapping[str, object]],
         seed: int,
         texts: Mapping[str, str] | None = None,
-        **content: Any,
+        **content: object,
     ) -> str:
         """Render the page on which people answer questions about items."""
         data = {"questions": questions, "pictures": self.pictures, "items": items, "seed": seed, **(texts or {})}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack
 
 import typer
 
@@ -18,7 +18,6 @@ from quantus_concepts.studies._kit.options import (
     Progress,
     Seed,
     given_settings,
-    refuse_without_effect,
     torch_device,
 )
 
@@ -29,15 +28,25 @@ RATINGS, TRAINING, EMBEDDING, BIRDS = "Ratings", "Training", "Embedding", "Paint
 USES = "What the score is used for"
 
 
-def option(help: str, panel: str | None = None, *flags: str, **settings: Any) -> Any:
+class OptionSettings(TypedDict, total=False):
+    """Settings of typer's options."""
+
+    min: float
+    max: float
+    exists: bool
+    file_okay: bool
+    dir_okay: bool
+
+
+def option(help: str, panel: str | None = None, *flags: str, **settings: Unpack[OptionSettings]) -> object:
     """Declare an option with its help, the panel it stands in, and typer's settings."""
     return typer.Option(*flags, help=help, rich_help_panel=panel, **settings)
 
 
 #: Settings of whole numbers, of folders and of files that are there.
-ONE: dict[str, Any] = {"min": 1, "max": MANY}
-FOLDER: dict[str, Any] = {"exists": True, "file_okay": False}
-FILE: dict[str, Any] = {"exists": True, "dir_okay": False}
+ONE: OptionSettings = {"min": 1, "max": MANY}
+FOLDER: OptionSettings = {"exists": True, "file_okay": False}
+FILE: OptionSettings = {"exists": True, "dir_okay": False}
 Question = Annotated[str, option("Q1 to Q6, some with commas, or all in one training.", TRAINING)]
 Splits = Annotated[int, option("Splits to train and test on.", TRAINING, **ONE)]
 _EPOCHS = "Passes over the training explanations; if none are given 20 with the embedded encoder, else 600."
@@ -46,8 +55,8 @@ _RATE = "Learning rate (Adam); if none is given 0.003 with the embedded encoder,
 LearningRate = Annotated[float | None, option(_RATE, TRAINING, min=0, max=1000)]
 TrainShare = Annotated[float, option("Share of images, and of explainers, to train on.", TRAINING, min=0, max=1)]
 Regressors = Annotated[bool, option("Also ridge, lasso and SVM.", TRAINING, "--regressors")]
-_DATA = "Folder with human_annotations.json; by default simulated raters of painted birds."
-Data = Annotated[Path | None, option(_DATA, RATINGS, **FOLDER)]
+_DATA = "Folder with human_annotations.json, or a CSV file; by default simulated raters of painted birds."
+Data = Annotated[Path | None, option(_DATA, RATINGS, exists=True)]
 NImages = Annotated[int | None, option("Painted birds, if no folder is given; by default 120.", RATINGS, **ONE)]
 Cache = Annotated[Path | None, option("Folder that keeps embeddings for the next run.", EMBEDDING, file_okay=False)]
 _ENCODERS = "siglip, clip, eva02, embedded (untrained, to try things), or MODEL/TAG of open_clip."
@@ -64,28 +73,14 @@ ClassifierEpochs = Annotated[int, option("Epochs of each small network that is e
 
 @contextmanager
 def run_folder(command: str, settings: dict[str, str], out: Path | None, overwrite: bool) -> Iterator[RunFolder]:
-    """Open the folder of a run; where embeddings are kept changes no result."""
+    """Open the folder of a run."""
     from quantus_concepts.studies._kit.folder import RunFolder
     from quantus_concepts.studies._kit.plots import report_style
 
+    # Where embeddings are kept changes no result.
     settings = {name: value for name, value in settings.items() if name != "cache"}
     with RunFolder(command, settings, out, overwrite=overwrite) as folder, report_style():
         yield folder
-
-
-def check_encoder_files(encoder: str | None, **files: Path | None) -> None:
-    """Raise where the embedded encoder, which has its own, is given weights or a tokenizer."""
-    if (encoder or "").partition(" ")[0] == "embedded":
-        refuse_without_effect("on the embedded encoder, which has its own", **files)
-
-
-def check_ratings(data: Path | None, n_images: int | None = None) -> None:
-    """Raise unless a folder of ratings that is named holds some, or where painted birds have no effect."""
-    from captum_concepts._support.checks import check_file
-
-    if data is not None:
-        check_file("--data", data / "human_annotations.json")
-        refuse_without_effect("with `--data`, whose images are rated", n_images=n_images)
 
 
 def benchmark_pasta(
@@ -142,9 +137,10 @@ def pasta_train(
     data: Annotated[
         Path,
         option(
-            "Folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
+            "CSV file with the columns image, explainer, rater, Q1 to Q6 and, if known, label; or "
+            "folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
             RATINGS,
-            **FOLDER,
+            exists=True,
         ),
     ],
     datasets: Annotated[str | None, option("Only these data sets, with commas.", RATINGS)] = None,
@@ -213,18 +209,15 @@ def pasta_train(
     Example: quantus-concepts pasta train --data PASTA --encoder clip
     """
     settings = given_settings(locals())
-    check_ratings(data)
-    check_encoder_files(encoder, encoder_weights=encoder_weights, encoder_tokenizer=encoder_tokenizer)
     from functools import partial
 
     from quantus_concepts.datasets.ratings.released import PastaRatings
     from quantus_concepts.pasta.embedder import Embedder
     from quantus_concepts.pasta.training import TrainingSettings
-    from quantus_concepts.studies.pasta.material import label_names_of, load_encoder, question_names, words
+    from quantus_concepts.studies.pasta.material import label_names_of, load_encoder, voted_questions, words
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.training import run_training
 
-    chosen = question_names(question)
     load = partial(PastaRatings, data, datasets=words(datasets) or None, drawings=drawings, labels=labels)
     ratings = load(modality=modality)
     embedder = Embedder(
@@ -239,7 +232,7 @@ def pasta_train(
         display_progressbar=progress,
     )
     plan = Plan(
-        chosen,
+        voted_questions(question, ratings),
         votes=votes,
         label_names=label_names_of(ratings) if labelled else None,
         settings=TrainingSettings(epochs=epochs or 600, learning_rate=learning_rate or 2e-6, loss=loss),
@@ -287,26 +280,34 @@ def pasta_ablate(
     Example: quantus-concepts pasta ablate --data PASTA --encoder clip
     """
     settings = given_settings(locals())
-    check_ratings(data, n_images)
-    check_encoder_files(encoder, encoder_weights=encoder_weights, encoder_tokenizer=encoder_tokenizer)
     from quantus_concepts.studies.pasta.ablate import run_ablations, table_names
-    from quantus_concepts.studies.pasta.material import load_embedder, question_names, training_settings
+    from quantus_concepts.studies.pasta.material import load_embedder, load_ratings, training_settings, voted_questions
     from quantus_concepts.studies.pasta.scorers import Plan
 
     chosen = torch_device(device)
     ablations = table_names(tables)
+    ratings = load_ratings(data, n_images, seed)
+    # The maps of what people saw as drawings.
+    maps = None if data is None or "drawing" not in ratings.modalities else load_ratings(data, drawings=False)
     plan = Plan(
-        question_names(question),
+        voted_questions(question, ratings),
         settings=training_settings(encoder, epochs, learning_rate),
         seed=seed,
         n_splits=seeds,
         device=chosen,
         progress=progress,
     )
-    shared = {"cache": cache, "batch_size": batch_size, "display_progressbar": progress}
-    embedder = load_embedder(encoder, encoder_weights, encoder_tokenizer, device=chosen, **shared)
+    embedder = load_embedder(
+        encoder,
+        encoder_weights,
+        encoder_tokenizer,
+        device=chosen,
+        cache=cache,
+        batch_size=batch_size,
+        display_progressbar=progress,
+    )
     with run_folder("pasta ablate", settings, out, overwrite) as folder:
-        run_ablations(folder, ablations, embedder, plan, data, n_images)
+        run_ablations(folder, ablations, ratings, embedder, plan, maps)
     return folder.path
 
 
@@ -344,20 +345,21 @@ def pasta_sizes(
     Example: quantus-concepts pasta sizes --seeds 3
     """
     settings = given_settings(locals())
-    check_ratings(data, n_images)
-    from quantus_concepts.studies.pasta.material import RatedBirds, load_ratings, question_names
+    from quantus_concepts.studies.pasta.material import RatedBirds, load_ratings, voted_questions
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.sizes import build_embedders, run_sizes, whole_numbers
 
-    plan = Plan(question_names(question), seed=seed, n_splits=seeds, device=torch_device(device), progress=progress)
-    shared = {"cache": cache, "batch_size": batch_size, "display_progressbar": progress}
-    embedders = build_embedders(encoders, widths, plan.device, **shared)
+    ratings, chosen = load_ratings(data, n_images, seed), torch_device(device)
+    plan = Plan(voted_questions(question, ratings), seed=seed, n_splits=seeds, device=chosen, progress=progress)
+    embedders = build_embedders(
+        encoders, widths, device=chosen, cache=cache, batch_size=batch_size, display_progressbar=progress
+    )
     counts = whole_numbers(channels, "--channels")
     birds = RatedBirds(n_explained, n_train=n_train, seed=seed) if classifiers and data is None else None
     with run_folder("pasta sizes", settings, out, overwrite) as folder:
         run_sizes(
             folder,
-            load_ratings(data, n_images, seed),
+            ratings,
             embedders,
             plan,
             epochs,
@@ -393,14 +395,12 @@ def pasta_metrics(
     Example: quantus-concepts pasta metrics --data PASTA
     """
     settings = given_settings(locals())
-    check_ratings(data, n_images)
-    from quantus_concepts.datasets.ratings.released import PastaRatings
-    from quantus_concepts.studies.pasta.material import EMBEDDED, RatedBirds, training_settings
+    from quantus_concepts.studies.pasta.material import EMBEDDED, RatedBirds, load_ratings, training_settings
     from quantus_concepts.studies.pasta.metrics import run_metrics
     from quantus_concepts.studies.pasta.scorers import Plan
 
     # Sparseness needs maps, not drawings of them.
-    ratings = None if data is None else PastaRatings(data, drawings=False)
+    ratings = None if data is None else load_ratings(data, n_images, drawings=False)
     birds, chosen = RatedBirds(n_explained, n_train=n_train, seed=seed), torch_device(device)
     how = training_settings(EMBEDDED, None, None)
     plan = Plan(("Q1",), settings=how, seed=seed, n_splits=1, control=False, device=chosen, progress=progress)

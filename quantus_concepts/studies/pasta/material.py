@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,13 +19,14 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.painted.images import KeptImages, painted_birds
 from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.painted.training import load_trained, train
+from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies._kit.options import refuse_without_effect
 from quantus_concepts.studies.pasta.scorers import Cache, not_cached
 
 #: Explanations of the networks; the last two do not depend on the network: their ratings must not change with size.
@@ -56,6 +57,18 @@ def question_names(text: str) -> tuple[str, ...]:
             f"but got {text!r}."
         )
     return tuple(name for name in QUESTIONS if name in names)
+
+
+def voted_questions(text: str, ratings: RatedExplanations) -> tuple[str, ...]:
+    """Read the questions an option names; all of them are those that have votes."""
+    names = question_names(text)
+    voted = [name for name, missing in zip(QUESTIONS, np.isnan(ratings.votes).all((0, 1)), strict=True) if not missing]
+    if text.strip().lower() != ALL and set(names) - set(voted):
+        raise ValueError(
+            f"Expected `--question` to be some of {', '.join(voted)}, the questions with votes in {ratings.name}, but "
+            f"got {text!r}."
+        )
+    return tuple(name for name in names if name in voted)
 
 
 @dataclass(frozen=True)
@@ -145,16 +158,28 @@ def train_classifier(
     return Classifier(model, images, labels, predicted.cpu().numpy(), list(birds.unseen.class_names))
 
 
-def load_ratings(data: Path | None, n_images: int | None, seed: int) -> RatedExplanations:
-    """Return the folder's ratings, or simulated ones."""
-    return simulated_ratings(n_images or 120, seed=seed) if data is None else PastaRatings(data)
+def load_ratings(
+    data: Path | None, n_images: int | None = None, seed: int = 0, *, drawings: bool = True
+) -> RatedExplanations:
+    """Return the ratings of a folder or file, or simulated ones of painted birds."""
+    if data is None:
+        return simulated_ratings(n_images or 120, seed=seed)
+    refuse_without_effect("with `--data`, whose images are rated", n_images=n_images)
+    return PastaRatings(data, drawings=drawings)
 
 
-def load_embedder(encoder: str, *files: Path | None, device: torch.device, **settings: Any) -> Embedder:
+class HowToEmbed(TypedDict, total=False):
+    """Settings of an embedder that change no embedding."""
+
+    cache: EmbeddingCache | Path | str | None
+    batch_size: int
+    display_progressbar: bool
+
+
+def load_embedder(encoder: str, *files: Path | None, device: torch.device, **settings: Unpack[HowToEmbed]) -> Embedder:
     """Return an embedder with an encoder, of which weights and tokenizer may be files."""
-    if encoder == EMBEDDED:
-        return Embedder(EmbeddedEncoder(device=device), size=64, **settings)
-    return Embedder(load_encoder(encoder, *files, device=device), **settings)
+    loaded = load_encoder(encoder, *files, device=device)
+    return Embedder(loaded, size=64, **settings) if encoder == EMBEDDED else Embedder(loaded, **settings)
 
 
 def training_settings(encoder: str, epochs: int | None, learning_rate: float | None) -> TrainingSettings:
@@ -165,9 +190,11 @@ def training_settings(encoder: str, epochs: int | None, learning_rate: float | N
     )
 
 
-def label_names_of(ratings: RatedExplanations) -> tuple[str, ...]:
-    """Return the labels of a scorer of these ratings."""
+def label_names_of(ratings: RatedExplanations) -> tuple[str, ...] | None:
+    """Return the labels of a scorer of these ratings; None where they have none."""
     names = set(ratings.labels.tolist()) - {""}
+    if not names:
+        return None
     released = {LABEL_ALIASES.get(name, name) for name in names} <= set(RELEASED_LABELS)
     return tuple(RELEASED_LABELS) if released else tuple(sorted(names))
 
@@ -176,6 +203,10 @@ def load_encoder(
     name: str, weights: Path | None = None, tokenizer: Path | None = None, *, device: torch.device
 ) -> Encoder:
     """Return the encoder by its name."""
+    if name.partition(" ")[0] == EMBEDDED:
+        refuse_without_effect(
+            "on the embedded encoder, which has its own", encoder_weights=weights, encoder_tokenizer=tokenizer
+        )
     return as_encoder(name, weights=weights, tokenizer=tokenizer, device=device)
 
 

@@ -65,7 +65,7 @@ SHARE = "share between"
 def measure_ratings(
     ratings: RatedExplanations,
     model: nn.Module | None = None,
-    methods: Mapping[str, Callable[..., Any] | None] | None = None,
+    methods: Mapping[str, Callable[..., np.ndarray] | None] | None = None,
     *,
     thresholds: Sequence[int] = THRESHOLDS,
     n_samples: int = 10,
@@ -121,7 +121,7 @@ def run_metrics(
             seed, masks = birds.seed, birds.masks
             classifier = train_classifier(birds, epochs=classifier_epochs, device=plan.device, cached=folder.cached)
             rise = partial(_rise, n_masks=n_masks, seed=seed)
-            methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=seed)}
+            methods: dict[str, Callable[..., np.ndarray]] = {RISE: rise, **build_methods(METHODS, seed=seed)}
             ratings = rate_methods(classifier, masks, methods, seed)
             measure = partial(
                 measure_ratings,
@@ -163,7 +163,7 @@ def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed:
 
 
 def rate_methods(
-    classifier: Classifier, masks: np.ndarray, methods: Mapping[str, Callable[..., Any]], seed: int = 0
+    classifier: Classifier, masks: np.ndarray, methods: Mapping[str, Callable[..., np.ndarray]], seed: int = 0
 ) -> RatedExplanations:
     """Let simulated raters vote on explanations of a network by the masks (N, H, W) of the birds."""
     # The predicted class is explained. Q5 and Q6 are of the pairs that `robustness_pairs` finds, and NaN where it
@@ -217,11 +217,11 @@ def mask_error(ratings: RatedExplanations, masks: np.ndarray) -> np.ndarray:
     return np.array(errors)
 
 
-def explanation_frame(ratings: RatedExplanations, values: Mapping[str, Any]) -> pd.DataFrame:
+def explanation_frame(ratings: RatedExplanations, values: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """Return a row for each explanation: image, explainer, modality, joined votes by question, and other measures."""
     columns = {IMAGE: ratings.image_ids, EXPLAINER: ratings.explainer_ids, MODALITY: ratings.modalities}
     votes = dict(zip(ratings.questions, ratings.targets().T, strict=True))
-    return pd.DataFrame({**columns, **votes, **{name: np.asarray(column) for name, column in values.items()}})
+    return pd.DataFrame({**columns, **votes, **values})
 
 
 def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:

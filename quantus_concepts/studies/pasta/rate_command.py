@@ -26,13 +26,11 @@ from quantus_concepts.studies.pasta.command import (
     Cache,
     EncoderTokenizer,
     EncoderWeights,
-    check_encoder_files,
     option,
     run_folder,
 )
 
 SCORER, PAGE, PERTURBED = "Scorer", "Page", "For Q5 and Q6"
-FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
 LABELS = (
     "file-name (of the explanation), image-name, none, or a CSV file with the columns image, label and, if wanted, "
     "true_label"
@@ -55,13 +53,6 @@ _SCORER = (
     "`benchmark pasta`."
 )
 _ENCODER = "siglip, clip, eva02, embedded or MODEL/TAG of open_clip; by default what the scorer was trained on."
-
-
-def _check_labels(labels_from: str | None) -> None:
-    from captum_concepts._support.checks import check_file
-
-    if labels_from not in (None, FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS):
-        check_file("--labels-from", labels_from, f"{FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a file")
 
 
 def pasta_score(
@@ -104,11 +95,9 @@ def pasta_score(
             "pasta train` trained on ratings of your own; scorer.safetensors of `quantus-concepts benchmark pasta`, "
             "which is a demonstration, for its raters are simulated."
         )
-    _check_labels(labels_from)
-    check_encoder_files(encoder, encoder_weights=encoder_weights, encoder_tokenizer=encoder_tokenizer)
     from functools import partial
 
-    from quantus_concepts.datasets.ratings.explanation_files import find_explanations
+    from quantus_concepts.datasets.ratings.explanation_files import FROM_FILE_NAME, FROM_IMAGE_NAME, find_explanations
     from quantus_concepts.studies.pasta.material import words
     from quantus_concepts.studies.pasta.score import make_embedder, read_scorer, run_score
 
@@ -135,7 +124,7 @@ def pasta_score(
 def pasta_sheet(
     images: Images,
     explanations: Explanations,
-    labels_from: Annotated[str, option(f"{LABELS}.")] = FROM_FILE_NAME,
+    labels_from: Annotated[str, option(f"{LABELS}.")] = "file-name",
     ascending: Ascending = None,
     questions: Annotated[
         str | None,
@@ -162,15 +151,9 @@ def pasta_sheet(
     Example: quantus-concepts pasta sheet --images images --explanations maps --seed 1 --out sheet
     """
     settings = given_settings(locals())
-    _check_labels(labels_from)
-    from captum_concepts._support.checks import check_folder
     from quantus_concepts.studies.pasta.sheet import page_questions, write_sheet
 
     changes = {"Q5": light, "Q6": strong}
-    for flag, root in (("--light", light), ("--strong", strong)):
-        if root is not None:
-            check_folder(flag, root / "images")
-            check_folder(flag, root / "explanations")
     asked = page_questions(questions, changes)
     with run_folder("pasta sheet", settings, out, overwrite) as folder:
         write_sheet(

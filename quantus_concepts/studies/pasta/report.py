@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.comparisons import ABOVE, BELOW, SAME, UNKNOWN, adjusted, comparison_table
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, pick, with_random_range
 from quantus_concepts.studies.pasta.cards import GalleryRow, draw_gallery, pixels, shown_picture, top_concepts
 from quantus_concepts.studies.pasta.material import EMBEDDED
@@ -58,6 +58,8 @@ SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned E
 N_RANKED, N_NAMED, RANKED_SIZE = 6, 6, 224
 #: Epochs of a learning curve that are drawn, at most, and panels in a row.
 EPOCHS, ACROSS = 20, 2
+#: Ceiling below which raters hardly agree.
+HARDLY = 0.1
 CHOICE, AVERAGE = "mixture", "average of explainers"
 MEAN_COLUMNS = ["name", "mean", "low", "high", "n", "difference", "difference_low", "difference_high"]
 READING = {
@@ -68,7 +70,8 @@ READING = {
     "SCC": "Spearman's rank correlation of scores and votes: are better explanations scored higher? Rounded: of "
     "rounded scores, as the release computes it.",
     "Ceiling": "The same measure of a scorer that knew what the raters agree on; no scorer can know the rest. With "
-    "simulated raters it is exact, else estimated from how far raters agree.",
+    "simulated raters it is exact, else estimated from how far raters agree: near 0 they hardly do, and a score above "
+    "it is luck.",
     "Intervals": "Student's 95 % intervals over splits, of SCC and QWK on Fisher's z; none below 3 splits. Splits "
     "share explanations, so intervals show how much the choice of images and explainers matters. Only the "
     "p-values of differences are corrected for the number of comparisons.",
@@ -126,7 +129,7 @@ def banner_of(ratings: RatedExplanations, encoder: str = "") -> str:
     return " ".join(texts)
 
 
-def with_texts(frame: pd.DataFrame, write: Any = three) -> pd.DataFrame:
+def with_texts(frame: pd.DataFrame, write: Writer = three) -> pd.DataFrame:
     """Write the paper's numbers with their deviation, and say how many splits are undefined."""
     texts = []
     for row in frame.to_dict("records"):
@@ -143,10 +146,14 @@ def with_texts(frame: pd.DataFrame, write: Any = three) -> pd.DataFrame:
 def paired_splits(first: pd.Series, second: pd.Series) -> dict[str, float]:
     """Return difference, interval and p-value of numbers by split; none below 3 splits, as everywhere."""
     joined = pd.concat([first, second], axis=1, keys=["first", "second"]).dropna()
-    result = paired_difference(joined["first"].to_numpy(float), joined["second"].to_numpy(float))._asdict()
-    names_ = {"first": "value_a", "second": "value_b"}
-    numbers = {names_.get(name, name): value for name, value in result.items()}
+    numbers = paired_numbers(joined["first"], joined["second"])
     return numbers if len(joined) > 2 else numbers | dict.fromkeys(("low", "high", "p"), math.nan)
+
+
+def paired_numbers(first: pd.Series, second: pd.Series) -> dict[str, float]:
+    """Return a paired difference as a row of `comparison_table`."""
+    numbers = paired_difference(first.to_numpy(float), second.to_numpy(float))._asdict()
+    return {"value_a": numbers.pop("first"), "value_b": numbers.pop("second"), **numbers}
 
 
 def regressor_differences(frame: pd.DataFrame) -> pd.DataFrame:
@@ -164,7 +171,7 @@ def regressor_differences(frame: pd.DataFrame) -> pd.DataFrame:
             for name in REGRESSORS.values()
             if name in by_split
         ]
-    return adjusted([pd.DataFrame(rows)] if rows else [])
+    return adjusted([pd.DataFrame(rows)])
 
 
 def table(
@@ -174,9 +181,9 @@ def table(
     rows: str,
     columns: str,
     caption: str = "",
-    write: Any = three,
+    write: Writer = three,
     /,
-    **orders: Any,
+    **orders: Iterable[object],
 ) -> Table:
     """Declare a table with its rows in the orders given by column; names that are not in an order come last."""
     if orders:
@@ -219,7 +226,7 @@ def training_report(
     scc[["random_low", "random_high"]] = scc.groupby("question", sort=False)[["random_low", "random_high"]].transform(
         "first"
     )
-    n_splits = frame["seed"].nunique()
+    n_splits, mean_votes = frame["seed"].nunique(), kind_votes(ratings, votes)
     sections = [
         Section(
             "Agreement with the votes",
@@ -227,7 +234,7 @@ def training_report(
             [orientation_table(questions), splits_table(results)],
         ),
         *kind_sections(means, results, ratings, questions),
-        Section("Votes", [votes_picture(ratings, votes), votes_table(ratings, questions, votes)]),
+        Section("Votes", [votes_picture(mean_votes), votes_table(mean_votes, questions)]),
         Section("Training", [curves_picture(results)]),
     ]
     if used is not None:
@@ -261,9 +268,15 @@ def agreement_verdicts(of_all: pd.DataFrame, questions: Sequence[str]) -> list[V
     verdicts = []
     for question in questions:
         row, limit = (one(of_all, model=model, question=question, measure="SCC") for model in (SCORER, CEILING))
-        beside = "" if limit is None else f"; ceiling {number(limit['value'])}"
+        beside = "" if limit is None else f"; {ceiling_text(limit['value'])}"
         verdicts.append(Verdict.of(f"{question}: do scores follow the votes? (SCC{beside})", row, write=number))
     return verdicts
+
+
+def ceiling_text(value: float) -> str:
+    """Write a ceiling; near 0 it is no measure of a scorer."""
+    text = f"ceiling {number(value)}"
+    return f"raters hardly agree, {text}" if value < HARDLY else text
 
 
 def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) -> Table:
@@ -422,9 +435,8 @@ def kind_votes(ratings: RatedExplanations, votes: str = "mode") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["question", "kind", "value", "low", "high", "n"])
 
 
-def votes_picture(ratings: RatedExplanations, votes: str) -> Picture:
+def votes_picture(means: pd.DataFrame) -> Picture:
     """Draw the mean votes by kind, as the paper's Figure 4."""
-    means = kind_votes(ratings, votes)
     means = means[means["kind"] != "maps minus concepts"]
     labels = {name: f"{name} (low is good)" if question.low_is_good else name for name, question in QUESTIONS.items()}
     figure, _ = dots(
@@ -438,10 +450,10 @@ def votes_picture(ratings: RatedExplanations, votes: str) -> Picture:
     return Picture("votes", figure, "Mean joined vote by kind of explanation, with 95 % intervals over images.")
 
 
-def votes_table(ratings: RatedExplanations, questions: Sequence[str], votes: str) -> Table:
+def votes_table(means: pd.DataFrame, questions: Sequence[str]) -> Table:
     """Return mean votes by kind."""
     caption = "Small numbers are 95 % intervals over images. maps minus concepts: of the same image."
-    means = pick(kind_votes(ratings, votes), question=list(questions))
+    means = pick(means, question=list(questions))
     return table("votes-by-kind", "Mean votes by kind", means, "kind", "question", caption, number)
 
 

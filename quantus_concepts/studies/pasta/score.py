@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
+import torch
 import typer
 from markupsafe import Markup
 
@@ -26,12 +27,11 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     usable_files,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
-from quantus_concepts.functional import paired_difference
 from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
-from quantus_concepts.pasta.labels import label_index
+from quantus_concepts.pasta.labels import label_place
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
@@ -41,13 +41,12 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
-from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, encoder_trained_on, load_encoder, words
+from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, HowToEmbed, encoder_trained_on, load_encoder, words
+from quantus_concepts.studies.pasta.report import paired_numbers
 from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed_by_ranges, identity_of
 
 #: The best scorer in a folder of `pasta train`.
 BEST_SCORER = "scorer.safetensors"
-#: How the reason begins where the scorer does not know a label.
-UNKNOWN_LABEL = "No label of the scorer"
 #: Measures of the explainers beside their means: the number of scores, and how often they are best.
 COUNT, WINS = "n", "wins"
 #: Signs with which a formula of a spreadsheet begins, also those of full width.
@@ -72,13 +71,14 @@ def run_score(
     with warnings_as_notes(folder):
         embedder = make()
         files = _with_known_labels(check_explanations(explanations, display_progressbar=progress), scorer)
-        usable = _usable(files)
+        usable = usable_files(files)
         embeddings = embed_by_ranges(
             folder,
             make,
             LazyExplanations(ExplanationFile.read, usable),
             modalities=[file.modality for file in usable],
-            key={"files": [_states(file) for file in usable]} | identity_of(embedder),
+            batch_size=embedder.batch_size,
+            key=[[_states(file) for file in usable], identity_of(embedder)],
             engine=engine,
             progress=progress,
         )
@@ -112,10 +112,16 @@ def read_scorer(path: Path, question: str) -> Scorer:
 
 
 def make_embedder(
-    scorer: Scorer, encoder: str | None, weights: Path | None, tokenizer: Path | None, **settings: Any
+    scorer: Scorer,
+    encoder: str | None,
+    weights: Path | None,
+    tokenizer: Path | None,
+    *,
+    device: torch.device,
+    **settings: Unpack[HowToEmbed],
 ) -> Embedder:
     """Return the embedder that a scorer was trained with, or with another encoder."""
-    name, device = encoder or encoder_trained_on(scorer, weights), settings.pop("device")
+    name = encoder or encoder_trained_on(scorer, weights)
     loaded = None if name is None else load_encoder(name, weights, tokenizer, device=device)
     return embedder_for(scorer, loaded, **settings)
 
@@ -146,11 +152,19 @@ def mixture_of(scores: pd.DataFrame, question: str) -> Mixture | None:
     explainers = list(dict.fromkeys(scores["explainer"]))
     if len(explainers) < 2:
         return None
-    image = scores["dataset"] + "_" + scores["image_id"]
-    table = scores.assign(image=image).pivot_table(
-        index="image", columns="explainer", values=question, dropna=False, aggfunc="first"
-    )
+    table = by_image(scores, question)
     return best_explainer({name: table[name].to_numpy() for name in explainers}, question)
+
+
+def by_image(scores: pd.DataFrame, question: str) -> pd.DataFrame:
+    """Return the mean score of each image (row) by explainer (column)."""
+    return scores.assign(image=_images(scores)).pivot_table(
+        index="image", columns="explainer", values=question, dropna=False
+    )
+
+
+def _images(scores: pd.DataFrame) -> pd.Series:
+    return scores["dataset"] + "_" + scores["image_id"]
 
 
 def by_explainer(scores: pd.DataFrame, questions: Sequence[str], mixture: Mixture | None) -> pd.DataFrame:
@@ -178,7 +192,7 @@ def _mean_ranges(scores: pd.DataFrame, question: str) -> pd.DataFrame:
     """Return the interval and the random range of each explainer's mean."""
     defined = scores[scores[question].notna()]
     values = defined[question].to_numpy(float)
-    images = pd.factorize(defined["dataset"] + "_" + defined["image_id"])[0]
+    images = pd.factorize(_images(defined))[0]
     places, names = pd.factorize(defined["explainer"])
     rng, counts, draws = np.random.default_rng(0), np.bincount(places), []
     # Rows by image, in their own order and in random orders: values change places within an image.
@@ -209,8 +223,9 @@ def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list
     names = {label: _scorer_label(scorer.labels, label) for label in given}
     lacking = sorted(label for label, name in names.items() if name is None)
     note = (
-        f"{UNKNOWN_LABEL} is {list_some(map(repr, lacking))} ({len(lacking)} of {len(given)} labels); it has "
-        f"{list_some(map(repr, scorer.labels), 10)}"
+        f"the scorer has no label {list_some(map(repr, lacking))} ({len(lacking)} of {len(given)} labels), only "
+        f"{list_some(map(repr, scorer.labels), SHOWN)}; name labels as it does with --labels-from FILE.csv, or leave "
+        "them out with --labels-from none"
     )
     return [
         file
@@ -222,23 +237,8 @@ def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list
 
 def _scorer_label(labels: Sequence[str], label: str) -> str | None:
     # The release shortens long labels to their last word.
-    for name in (label, label.rpartition("_")[2]):
-        with suppress(ValueError):
-            return labels[label_index(labels, name)]
-    return None
-
-
-def _usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
-    try:
-        return usable_files(files)
-    except ValueError as error:
-        raise ValueError(f"{error}{_advice(files)}") from error
-
-
-def _advice(files: Sequence[ExplanationFile]) -> str:
-    if not any(file.note.startswith(UNKNOWN_LABEL) for file in files):
-        return ""
-    return " Name labels as the scorer does with --labels-from FILE.csv, or score without them: --labels-from none."
+    places = (label_place(labels, name) for name in (label, label.rpartition("_")[2]))
+    return next((labels[place] for place in places if place is not None), None)
 
 
 def _score_frame(files: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
@@ -262,7 +262,7 @@ def _remarks(files: Sequence[ExplanationFile], usable: Sequence[ExplanationFile]
     remarks = []
     bad = [file for file in files if file.note]
     if bad:
-        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN)}.{_advice(bad)}")
+        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN)}.")
     unlabelled = sum(not file.label for file in usable)
     if unlabelled and scorer.labels is not None:
         remarks.append(f"{unlabelled} of {len(usable)} explanations have no label, which the scorer was trained with.")
@@ -376,22 +376,17 @@ def score_report(
 
 def compare_explainers(scores: pd.DataFrame, question: str, best: str) -> pd.DataFrame:
     """Compare the best-rated explainer with each other one on the images of both; corrected for all (Holm)."""
-    image = scores["dataset"] + "_" + scores["image_id"]
-    wide = scores.assign(image=image).pivot_table(
-        index="image", columns="explainer", values=question, dropna=False, aggfunc="mean"
-    )
+    wide = by_image(scores, question)
     rows = [
-        {"metric": question, "what": question, "a": best, "b": name, **numbers}
+        {"metric": question, "what": question, "a": best, "b": name} | paired_numbers(wide[best], wide[name])
         for name in wide
         if name != best
-        for numbers in [paired_difference(wide[best].to_numpy(float), wide[name].to_numpy(float))._asdict()]
     ]
-    result = adjusted([pd.DataFrame(rows)] if rows else [])
-    return result.rename(columns={"first": "value_a", "second": "value_b"})
+    return adjusted([pd.DataFrame(rows)])
 
 
 def _differences(scores: pd.DataFrame, rated: pd.DataFrame, question: str) -> list[Table]:
-    compared = compare_explainers(scores, question, rated["explainer"].iloc[0]) if len(rated) > 1 else adjusted([])
+    compared = compare_explainers(scores, question, rated["explainer"].iloc[0]) if len(rated) else adjusted([])
     caption = "On the images of both; p-values are corrected for the rows of the table (Holm)."
     title = "Best-rated explainer less each other one"
     return [comparison_table("from-best", title, compared, number, caption)] if len(compared) else []

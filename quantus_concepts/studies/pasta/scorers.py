@@ -27,7 +27,7 @@ from quantus_concepts.functional.intervals import baseline_range
 from quantus_concepts.painted.training import run_together
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
-from quantus_concepts.pasta.regressors import KINDS, fit_regressor
+from quantus_concepts.pasta.regressors import KINDS, Regressor, fit_regressor
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
@@ -50,17 +50,17 @@ _EMBEDDING = "embedding"
 N_SHUFFLED = 199
 
 #: `RunFolder.cached` for tensors.
-Cache = Callable[[str, Any, Callable[[], dict[str, Tensor]]], dict[str, Tensor]]
+Cache = Callable[[str, object, Callable[[], dict[str, Tensor]]], dict[str, Tensor]]
 Row = dict[str, Any]
 
 
-def not_cached(name: str, key: Any, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+def not_cached(name: str, key: object, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
     """Make tensors, and keep nothing."""
     return make()
 
 
 def cached_arrays(
-    folder: RunFolder, name: str, key: Any, make: Callable[[], Mapping[str, np.ndarray]]
+    folder: RunFolder, name: str, key: object, make: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Return arrays by name, in the order in which they were made, from the folder's cache or made."""
 
@@ -73,7 +73,7 @@ def cached_arrays(
 
 def identity_of(embedder: Embedder) -> Row:
     """Return what embeddings depend on, apart from the explanations."""
-    return {"encoder": embedder.encoder.fingerprint, "shown": embedder.settings, "batch size": embedder.batch_size}
+    return {"encoder": embedder.encoder.fingerprint, "shown": embedder.settings}
 
 
 def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
@@ -88,7 +88,8 @@ def embed_ratings(folder: RunFolder, embedder: Embedder, ratings: RatedExplanati
         lambda: embedder,
         ratings.explanations,
         modalities=ratings.modalities.tolist(),
-        key={"ratings": identity_of_ratings(ratings)} | identity_of(embedder),
+        batch_size=embedder.batch_size,
+        key=[identity_of_ratings(ratings), identity_of(embedder)],
         progress=embedder.display_progressbar,
     )
 
@@ -99,7 +100,8 @@ def embed_by_ranges(
     explanations: Sequence[Explanation],
     *,
     modalities: Sequence[str],
-    key: Mapping[str, Any],
+    batch_size: int,
+    key: object,
     engine: Literal["local", "ray"] = "local",
     progress: bool = False,
 ) -> Tensor:
@@ -110,12 +112,12 @@ def embed_by_ranges(
     batches: list[list[int]] = []
     for kind in dict.fromkeys(modalities):
         places = [place for place, modality in enumerate(modalities) if modality == kind]
-        batches += [places[start : start + key["batch size"]] for start in range(0, len(places), key["batch size"])]
+        batches += [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
     states = score_ranges(
         partial(_range_embedder, make_embedder, explanations, batches),
         len(batches),
         store=folder,
-        key=f"embeddings-{fingerprint_of(key)[:16]}",
+        key=f"embeddings-{fingerprint_of(key, batch_size)[:16]}",
         size=_BATCHES,
         engine=engine,
         display_progressbar=progress,
@@ -277,7 +279,16 @@ class Trainer:
             "device": str(self.plan.device),
         }
 
-    def predict(self, scorer: Any, rows: np.ndarray) -> np.ndarray:
+    def test_scores(self, split: Split, seed: int) -> tuple[Training, dict[str, np.ndarray]]:
+        """Train a scorer and, if planned, one on shuffled votes; return the first and the test scores of both."""
+        goals = {SCORER: self.targets}
+        if self.plan.control:
+            goals[SHUFFLED] = self.shuffled_targets(split, seed)
+        trainings = self.train([*goals.values()], split, seed)
+        scores = [self.predict(training.scorer, split.test) for training in trainings]
+        return trainings[0], dict(zip(goals, scores, strict=True))
+
+    def predict(self, scorer: Scorer | Regressor, rows: np.ndarray) -> np.ndarray:
         """Return the scores (n, Q) of some explanations by a scorer or a regressor."""
         labels = None if self.labels is None else torch.as_tensor(self.labels[rows])
         return scorer.score(self.embeddings[rows], labels).cpu().numpy().astype(np.float64)
@@ -329,12 +340,9 @@ def train_splits(trainer: Trainer, expected: np.ndarray | None = None) -> tuple[
     """
     plan, results, rows = trainer.plan, [], []
     for seed, split in trainer.splits.items():
-        goals = [trainer.targets, *([trainer.shuffled_targets(split, seed)] if plan.control else [])]
-        trainings = trainer.train(goals, split, seed)
-        predictions = [trainer.predict(training.scorer, split.test) for training in trainings]
+        training, scores = trainer.test_scores(split, seed)
         targets, modalities = trainer.targets[split.test], trainer.ratings.modalities[split.test]
-        results.append(SplitResult(seed, split, trainings[0], predictions[0], targets))
-        scores = dict(zip((SCORER, SHUFFLED), predictions, strict=False))
+        results.append(SplitResult(seed, split, training, scores[SCORER], targets))
         for kind in KINDS if plan.regressors else ():
             scores[REGRESSORS[kind]] = trainer.regressor_scores(kind, trainer.targets, split, seed)
         for model, predicted in scores.items():
@@ -373,10 +381,15 @@ def best_split(results: Sequence[SplitResult]) -> SplitResult:
     return max(results, key=validation)
 
 
+def make_trainer(folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Trainer:
+    """Embed ratings; too few images raise before that, which is expensive."""
+    splits_of(ratings, plan)
+    return Trainer(ratings, embed_ratings(folder, embedder, ratings), plan, folder.cached)
+
+
 def best_scorer(folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
     """Embed ratings, train on every split, and return the scorer that is best on its validation explanations."""
-    trainer = Trainer(ratings, embed_ratings(folder, embedder, ratings), plan, folder.cached)
-    return best_split(train_splits(trainer)[1]).training.scorer
+    return best_split(train_splits(make_trainer(folder, ratings, embedder, plan))[1]).training.scorer
 
 
 def train_on_ratings(
@@ -384,10 +397,7 @@ def train_on_ratings(
 ) -> tuple[pd.DataFrame, list[SplitResult]]:
     """Embed ratings, and train and test scorers on every split."""
     folder.note(*ratings.notes)
-    # Too few images raise before the expensive embedding.
-    splits_of(ratings, plan)
-    trainer = Trainer(ratings, embed_ratings(folder, embedder, ratings), plan, folder.cached)
-    frame, results = train_splits(trainer, expected)
+    frame, results = train_splits(make_trainer(folder, ratings, embedder, plan), expected)
     folder.note(*(note for result in results for note in result.training.notes))
     return frame, results
 

@@ -175,7 +175,7 @@ def explanation_stem(file: ExplanationFile) -> str:
     return "_".join(part for part in parts if part)
 
 
-def empty_record(file: ExplanationFile) -> dict[str, Any]:
+def empty_record(file: ExplanationFile) -> dict[str, object]:
     """Return the record of an explanation, without any vote."""
     kind = {MODALITY: "drawing"} if file.modality == "drawing" else {}
     return kind | {
@@ -232,7 +232,7 @@ class JoinedRatings:
         """The annotators, in alphabetical order."""
         return sorted({annotator for votes in self.votes.values() for annotator in votes})
 
-    def as_records(self) -> list[dict[str, Any]]:
+    def as_records(self) -> list[dict[str, object]]:
         """Return the records of the release's format, without the annotators' names."""
         return [
             self.records[name] | {VOTES: [self.votes[name][annotator] for annotator in sorted(self.votes[name])]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ from quantus_concepts.studies.pasta.material import (
     CONTROLS,
     EMBEDDED,
     METHODS,
+    HowToEmbed,
     RatedBirds,
     label_names_of,
     load_embedder,
@@ -61,7 +62,9 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def build_embedders(encoders: str | None, widths: str, device: torch.device, **settings: Any) -> dict[str, Embedder]:
+def build_embedders(
+    encoders: str | None, widths: str, *, device: torch.device, **settings: Unpack[HowToEmbed]
+) -> dict[str, Embedder]:
     """Return an embedder for each encoder named, or for each width of the embedded encoder."""
     if encoders is not None:
         return {name: load_embedder(name, device=device, **settings) for name in words(encoders)}
@@ -246,10 +249,11 @@ def report(frame: pd.DataFrame, banner: str, tables: Sequence[str]) -> Report:
     )
 
 
-def against(row: pd.Series | None, control: pd.Series | None) -> dict[str, Any]:
+def against(row: pd.Series | None, control: pd.Series | None) -> pd.Series | None:
     """Return a row with the interval of its control as the random range."""
-    ends = {} if control is None else {"random_low": control["low"], "random_high": control["high"]}
-    return {} if row is None else {**row, **ends}
+    if row is None or control is None:
+        return row
+    return pd.Series({**row, "random_low": control["low"], "random_high": control["high"]})
 
 
 def sizes_picture(name: str, means: pd.DataFrame, series: str, label: str, caption: str, band: str = "") -> Picture:

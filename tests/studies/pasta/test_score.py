@@ -168,7 +168,7 @@ def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
     assert "constant" in faults["grad-cam/pets_000_cat.npy"]
     assert "is no JSON" in faults["words/pets_001_dog.json"]
     assert "no image" in faults["lime_2/pets_007_dog.npy"]
-    assert re.search(r"'brd' \(1 of \d labels\); it has 'cat', 'dog', 'bird'", faults["lime_2/pets_002_brd.npy"])
+    assert re.search(r"'brd' \(1 of \d labels\), only 'cat', 'dog', 'bird'", faults["lime_2/pets_002_brd.npy"])
     assert frame.Q1.isna().sum() == 4
     assert frame.Q1.tail(4).isna().all()
     printed = " ".join(capsys.readouterr().err.split())
@@ -190,7 +190,7 @@ def test_unknown_labels_are_one_sentence_with_a_count(root):
     with pytest.raises(ValueError, match="None of the 9 explanations") as error:
         _score(root)
     message = str(error.value)
-    assert message.count("No label of the scorer is 'bird', 'cat', 'dog' (3 of 3 labels); it has 'Heron', 'Wren'") == 1
+    assert message.count("the scorer has no label 'bird', 'cat', 'dog' (3 of 3 labels), only 'Heron', 'Wren'") == 1
     assert message.count("--labels-from none") == 1
     assert "-1" not in message
 
