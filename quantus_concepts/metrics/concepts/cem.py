@@ -150,6 +150,7 @@ class CEM(ConceptMetric):
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
+    asks_concept_models = True
     sample_truth = ("concept_labels", "labels")
     settings = ("top_l", "only_correct", "importance", "gain")
     # Each sample that is zero has its reason.

@@ -130,6 +130,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     # Names of the constructor arguments that hold one row for each sample of `x_batch`.
     sample_truth: tuple[str, ...] = ()
+    # Whether it computes what it needs by itself from images and a concept model.
+    asks_concept_models: bool = False
     # Whether explanations that are zero in every sample are undefined, rather than saying that nothing is important.
     zero_says_nothing: bool = True
     # Smallest and largest score possible, and whether there is one for each sample.
@@ -398,7 +400,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         given, failure = (None, "") if a_batch is None else as_attributions(a_batch, n)
         treat = self.treat if self.normalise or self.abs else None
         explain = Explain(
-            *(self.name, treat, model, inputs, classes, given, failure),
+            *(self.name, treat, self.asks_concept_models, model, inputs, classes, given, failure),
             *(explain_func, keywords or {}, predict_kwargs or {}),
         )
         scored = []
