@@ -436,7 +436,7 @@ def test_a_metric_for_tables_says_what_it_needs(
     with pytest.raises(ValueError, match="ConceptMass needs argument `concept_labels`: give it to the constructor, or"):
         ConceptMass()(model.head, values, classes, values)
     # Only of a metric that asks a concept model the error says that one would do.
-    with pytest.raises(ValueError, match="ConceptMass needs explanations here: pass `a_batch` or `explain_func`.$"):
+    with pytest.raises(ValueError, match=r"ConceptMass needs explanations here: pass `a_batch` or `explain_func`\.$"):
         ConceptMass(labels)(model.head, values, classes)
     with pytest.raises(ValueError, match="With images and a concept model as `model` it computes what it needs by"):
         CEM(labels)(model.head, values, classes)
