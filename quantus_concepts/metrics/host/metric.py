@@ -130,6 +130,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     # Names of the constructor arguments that hold one row for each sample of `x_batch`.
     sample_truth: tuple[str, ...] = ()
+    # Those of them without which there is no score.
+    needed: tuple[str, ...] = ()
     # Whether it computes what it needs by itself from images and a concept model.
     asks_concept_models: bool = False
     # Whether explanations that are zero in every sample are undefined, rather than saying that nothing is important.
@@ -405,6 +407,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         )
         scored = []
         with evaluation_mode(model):
+            for name in self.needed:
+                if name not in truth:
+                    raise self.lacks(name)
             truth = self.check_call(model, inputs, classes, truth, explain)
             batch_size = batch_size or n
             starts = range(0, n, batch_size)
