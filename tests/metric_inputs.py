@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,8 @@ from quantus_concepts.metrics import IIR, Faithfulness, Patch
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_encoders import PoolingEncoder
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+
+EXPORTED = [*AVAILABLE_METRICS["Concepts"].values()]
 
 
 def region(n: int, size: int) -> np.ndarray:
@@ -80,16 +82,17 @@ def named_arguments(metric: type, arguments: Mapping[str, Any]) -> dict[str, Any
     return named | SETTINGS.get(metric.__name__, {})
 
 
-def metric_makers(arguments: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
-    """Return the constructor of each metric of the package with its arguments, by its name."""
-    metrics = AVAILABLE_METRICS["Concepts"].values()
+def metric_makers(arguments: Mapping[str, Any], metrics: Iterable[type] = EXPORTED) -> dict[str, Callable[..., Any]]:
+    """Return the constructor of each metric of the package, or of these, with its arguments, by its name."""
     return {metric.__name__: partial(metric, **named_arguments(metric, arguments)) for metric in metrics}
 
 
-def updated_metrics(arguments: Mapping[str, Any]) -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
+def updated_metrics(
+    arguments: Mapping[str, Any], metrics: Iterable[type] = EXPORTED
+) -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
     """Return, by name, the constructor of each metric with `update`, and the arguments that a batch gives in turn."""
     makers = {}
-    for metric in AVAILABLE_METRICS["Concepts"].values():
+    for metric in metrics:
         if hasattr(metric, "update"):
             named = named_arguments(metric, arguments)
             truth = tuple(name for name in metric.sample_truth if named.pop(name, None) is not None)

@@ -13,7 +13,7 @@ from captum_concepts._support.checks import check_axes, to_array
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.arguments import Numbers, to_clusters
 from quantus_concepts.functional.cgim import agreement, checked_matrices
-from quantus_concepts.functional.intervals import CONFIDENCE, cluster_estimate
+from quantus_concepts.functional.intervals import cluster_estimate, t_quantile
 from quantus_concepts.functional.seeds import seeds_estimate
 
 
@@ -136,7 +136,7 @@ def _t_test(
     if variance <= rounding**2:
         return difference, difference, 1.0 if abs(difference) <= rounding else 2.0 ** (1 - n_clusters)
     error = math.sqrt(variance)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
+    half = t_quantile(freedom) * error
     return difference - half, difference + half, float(2 * stats.t.sf(abs(difference) / error, freedom))
 
 

@@ -201,18 +201,23 @@ def _leave_one_out(means: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[float, 
     return mean, (n_clusters - 1) / n_clusters * float((squares * (means - mean) ** 2).sum())
 
 
+def t_quantile(freedom: float) -> float:
+    """Return how many standard errors the end of a 95 % interval lies from its middle."""
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+
+
 def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
     """Return Student's 95 % t interval of a mean."""
     if values.size < 2:
         return math.nan, math.nan
     # Not by `clipped_interval`: the order of the factors decides the last digit.
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
+    half = t_quantile(values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
     return float(max(bounds[0], values.mean() - half)), float(min(bounds[1], values.mean() + half))
 
 
 def clipped_interval(mean: float, error: float, freedom: float, bounds: tuple[float, float]) -> tuple[float, float]:
     """Return the interval of a mean with its standard error and degrees of freedom, clipped to its bounds."""
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * error
+    half = t_quantile(freedom) * error
     return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
 
 

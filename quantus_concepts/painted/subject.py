@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import check_shape
+from captum_concepts._support.checks import check_shape, check_whole
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Batch, Embeddings, embed
@@ -21,7 +21,6 @@ from captum_concepts.models.chain import ConceptLayer
 from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import random_banks
-from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader
 from quantus_concepts.painted.networks import SmallResNet, fold_images
 from quantus_concepts.painted.training import one_thread, train_together
@@ -44,7 +43,7 @@ class PaintedSubject:
     #: Trained on the classes; its ``features`` end before the pooling.
     network: SmallResNet
     #: By name: the post-hoc CBM, a traditional one and the oracle.
-    models: dict[str, ConceptModel]
+    models: dict[str, PostHocCBM | BottleneckCBM | OracleModel]
     #: By name: post-hoc CBMs of random directions in place of concepts, with heads of their own.
     baselines: dict[str, list[PostHocCBM]]
 
@@ -79,9 +78,9 @@ def painted_subject(
     Parameters
     ----------
     n_train : int
-        Number of images to train on.
+        Number of images to train on, at least `n_classes`.
     n_test : int
-        Number of images to test on.
+        Number of images to test on, at least `n_classes`.
     image_size : int
         Height and width in pixels, a multiple of 8.
     n_classes : int
@@ -123,6 +122,8 @@ def painted_subject(
     >>> {"CGIM", "CEM", "CLM"} <= set(table["metric"])
     True
     """
+    check_whole("n_train", n_train, n_classes)
+    check_whole("n_test", n_test, n_classes)
     settings = birds | {"image_size": image_size, "n_classes": n_classes, "n_concepts": n_concepts, "seed": seed}
     train, test = painted_birds(
         (settings | {"split": "train"}, 0, n_train),
@@ -137,7 +138,7 @@ def painted_subject(
         embedded = embed(backbone, batches)
         examples = embedded.features, embedded.concept_labels, train.concept_names
         bank = ConceptBank.fit(*examples, n_pos=n_pos, n_neg=n_neg, seed=seed)
-        models: dict[str, ConceptModel] = {
+        models: dict[str, PostHocCBM | BottleneckCBM | OracleModel] = {
             POST_HOC: bank_model(backbone, bank, embedded, n_classes, "margin"),
             TRADITIONAL: traditional_model(networks[TRADITIONAL], batches, n_classes),
             ORACLE: oracle_model(train, test, n_classes),

@@ -21,9 +21,10 @@ from quantus_concepts.metrics.streaming.loader import EarlierPoints
 from reference import clm as reference_clm
 from reference import part_specificity as reference_specificity
 from reference.cgim import class_means
+from reference.comparisons import bounded_cluster_interval, centred_cgim
 from reference.comparisons import cem_gain as reference_gain
-from reference.comparisons import centred_cgim
 from reference.evaluation import evaluate
+from reference.intervals import cluster_interval, wilson_interval
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 11, (12, 15)
@@ -217,23 +218,89 @@ def test_a_zero_importance_ranks_no_concept() -> None:
     np.testing.assert_array_equal(scores, columns["CLM", "value", 1, 3.0, ""])
 
 
+def several_predicted(repeats: int, dtype: torch.dtype) -> tuple[SharingConceptModel, list[ConceptSample]]:
+    """Return a model, and images of which it predicts all classes: one cluster has no interval."""
+    generator, model = torch.Generator().manual_seed(0), SharingConceptModel(dtype=dtype)
+    samples = [
+        sample._replace(image=torch.randn(3, *SIZE, generator=generator, dtype=dtype))
+        for sample in repeats * make_samples(dtype)
+    ]
+    with torch.no_grad():
+        model.head[0].bias -= model(torch.stack([sample.image for sample in samples])).mean(0)
+    return model, samples
+
+
+#: By metric and baseline: what the images of a cluster share. A model's first concepts are those of the class it
+#: predicts; recitals, and people's answers, are those of the true class.
+CLUSTERS = {
+    ("accuracy", ""): "",
+    ("concept accuracy", ""): "predicted",
+    ("negative first", ""): "predicted",
+    ("S+", ""): "pair",
+    ("S-", ""): "pair",
+    ("recital", ""): "pair",
+    ("accuracy after interventions", ""): "label",
+    ("accuracy after interventions", "wrong labels"): "label",
+    ("CEM", ""): "predicted",
+    ("CEM", "class recital"): "label",
+    ("CEM gain", ""): "predicted",
+    ("CLM", ""): "predicted",
+    ("CLM", "parts of another image"): "predicted",
+    ("CLM", "other parts of the image"): "predicted",
+    ("CLM", "centred Gaussian"): "predicted",
+    ("part specificity", ""): "predicted",
+    ("part specificity", "centred Gaussian"): "predicted",
+}
+
+
+@pytest.fixture(scope="module")
+def rows_and_images() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows with an interval, and the scores of the images with their clusters."""
+    model, samples = several_predicted(6, torch.float64)
+    added = np.arange(len(samples)) % 3
+    table, images = (
+        run(
+            *(model, samples),
+            **{"top_l": (1,), "alphas": (3.0,), "explanations": ["contribution"], "interventions": (1,)},
+            **{"value_threshold": 0.1, "added": added, "removed": added + 1, "per_image": per_image},
+        )
+        for per_image in (False, True)
+    )
+    rows = table[(table["set"] == "all") & table["low"].notna()]
+    assert {*zip(rows["metric"], rows["baseline"], strict=True)} == {*CLUSTERS}
+    images = images[(images["image"] >= 0) & images["value"].notna()]
+    return rows, images.assign(pair=10 * images["label"] + added[images["image"]])
+
+
+def reference_interval(images: pd.DataFrame, clusters: str) -> tuple[float, float]:
+    scores = images["value"].tolist()
+    if not clusters:
+        return wilson_interval(scores)
+    if images["metric"].iloc[0] in ("CEM gain", "part specificity"):
+        *_, (low, high) = cluster_interval(scores, images[clusters].tolist())
+        return max(low, -1.0), min(high, 1.0)
+    return bounded_cluster_interval(scores, images[clusters].tolist())
+
+
+@pytest.mark.parametrize(("metric", "baseline"), CLUSTERS)
+def test_intervals_are_over_the_right_clusters(
+    metric: str, baseline: str, rows_and_images: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    rows, images = (table[(table["metric"] == metric) & (table["baseline"] == baseline)] for table in rows_and_images)
+    for row in rows.to_dict("records"):
+        chosen = images[images["explanation"] == row["explanation"]]
+        right = CLUSTERS[metric, baseline]
+        np.testing.assert_allclose([row["low"], row["high"]], reference_interval(chosen, right), atol=1e-9)
+        for wrong in {"image", "label", "predicted", "pair"} - {right}:
+            assert np.abs(np.subtract((row["low"], row["high"]), reference_interval(chosen, wrong))).max() > 1e-3
+
+
 def test_intervals_of_clm_are_those_of_summarise() -> None:
     """Over the predicted classes, which are explained and share a ranking; not over the true ones."""
-    generator, model = torch.Generator().manual_seed(0), SharingConceptModel()
-    samples = [
-        sample._replace(image=torch.randn(3, *SIZE, generator=generator)) for sample in 3 * make_samples(torch.float32)
-    ]
+    model, samples = several_predicted(3, torch.float32)
     images, labels, _, points = (tensor.numpy() for tensor in next(iter(DataLoader(samples, len(samples)))))
-    with torch.no_grad():  # else one class is predicted for all, and one cluster has no interval
-        model.head[0].bias -= model(torch.as_tensor(images)).mean(0)
     predicted = model(torch.as_tensor(images)).argmax(1).numpy()
-    table, scores_of_images = (
-        run(model, samples, explanations=["contribution"], top_l=[1], per_image=each) for each in (False, True)
-    )
-    # A recital is that of the true class.
-    recital = scores_of_images.query("baseline == 'class recital'")["value"]
-    row = table.query("baseline == 'class recital' and set == 'all'").iloc[0]
-    assert (row["low"], row["high"]) == interval(recital, clusters=labels) != interval(recital, clusters=predicted)
+    table = run(model, samples, explanations=["contribution"], top_l=[1])
     table = table[(table["metric"] == "CLM") & (table["baseline"] == "")].set_index("alpha")
     for alpha in (1.0, 3.0):
         metric = CLM(alpha, points=points, part_of_concept=PARTS, disable_warnings=True)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import Saliency
+from quantus.helpers.enums import DataType
 
 from captum_concepts import explain_func
-from metric_inputs import metric_arguments, predicted, region, updated_metrics
+from contributing_metric import ConceptMass
+from metric_inputs import EXPORTED, explained_inputs, metric_arguments, predicted, region, updated_metrics
 from quantus_concepts import CEM, CGIM, IDR, IIR, MCS, Faithfulness, PASTAScore, SubstitutionScore
 from quantus_concepts.functional import ClassMeans
 from quantus_concepts.pasta.scorer import Scorer
@@ -33,7 +35,7 @@ MODEL = TinyConceptModel()
 MASKS, EXPLAIN = region(N, 12), explain_func(Saliency)
 #: Metrics that evaluate explanations of the images, and not the concept model.
 EXPLAINED = (MCS, IDR, IIR, Faithfulness, PASTAScore)
-UPDATED = updated_metrics(DATA)
+UPDATED = updated_metrics(DATA, [*EXPORTED, ConceptMass])
 SETTINGS: dict[str, dict[str, Any]] = {
     "CEM": {"only_correct": True},
     "CGIM of classes by value": {"per": "class", "importance": "value"},
@@ -51,11 +53,14 @@ def updated(metric: Any, truth: tuple[str, ...], starts: range = range(0, N, BAT
     for start in starts:
         rows = slice(start, start + BATCH)
         batch = {name: DATA[name][rows] for name in truth}
-        metric.update(MODEL, IMAGES[rows], CLASSES[rows], **batch, **explanation(metric, rows))
+        model, inputs = explained_inputs(metric, MODEL, IMAGES[rows])
+        metric.update(model, inputs, CLASSES[rows], **batch, **explanation(metric, rows))
     return metric
 
 
 def explanation(metric: Any, rows: slice = slice(None)) -> dict[str, Any]:
+    if DataType.IMAGE not in metric.data_applicability:
+        return {"explain_func": EXPLAIN}
     return {"explain_func": EXPLAIN, "s_batch": MASKS[rows]} if isinstance(metric, EXPLAINED) else {}
 
 
@@ -74,7 +79,8 @@ def test_batches_give_what_one_call_gives(case: str) -> None:
     make, truth = CASES[case]
     at_once, metric = make(), updated(make(), truth)
     passed = {name: DATA[name] for name in truth}
-    expected = at_once(MODEL, IMAGES, CLASSES, batch_size=BATCH, custom_batch=passed, **explanation(at_once))
+    model, inputs = explained_inputs(at_once, MODEL, IMAGES)
+    expected = at_once(model, inputs, CLASSES, batch_size=BATCH, custom_batch=passed, **explanation(at_once))
     assert not metric.records
     np.testing.assert_array_equal(metric.compute(), expected)
     assert_same_record(metric.records[-1], at_once.records[-1])

@@ -43,5 +43,7 @@ def test_the_same_seed_makes_the_same_subject(subject: PaintedSubject) -> None:
 def test_a_bad_argument_is_named() -> None:
     with pytest.raises(ValueError, match="n_concepts"):
         painted_subject(20, 10, n_concepts=3)
+    with pytest.raises(ValueError, match="`n_test` to be at least 10 but got 9"):
+        painted_subject(20, 9)
     with pytest.raises(ValueError, match="n_pos"):
         painted_subject(40, 10, image_size=32, n_classes=4, n_concepts=8, epochs=1, n_pos=0)

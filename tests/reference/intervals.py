@@ -29,6 +29,13 @@ def cluster_interval(scores, clusters):
     return mean, variance, freedom, (mean - half, mean + half)
 
 
+def wilson_interval(scores):
+    """Return the 95 % interval of the share of ones among independent zeros and ones."""
+    n, p, z = len(scores), sum(scores) / len(scores), stats.norm.ppf(0.975)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (p + z * z / (2 * n) - half) / (1 + z * z / n), (p + z * z / (2 * n) + half) / (1 + z * z / n)
+
+
 def range_of_draws(draws):
     """Return the order statistics at ranks 0.025 (n + 1) and 0.975 (n + 1)."""
     ordered = sorted(draws)

@@ -150,7 +150,9 @@ class CEM(ConceptMetric):
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
+    asks_concept_models = True
     sample_truth = ("concept_labels", "labels")
+    needed = ("concept_labels",)
     settings = ("top_l", "only_correct", "importance", "gain")
     # Each sample that is zero has its reason.
     zero_says_nothing = False
@@ -195,8 +197,6 @@ class CEM(ConceptMetric):
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
     ) -> Truth:
         """Raise where the labels are not those of the model's concepts."""
-        if "concept_labels" not in truth:
-            raise self.lacks("concept_labels")
         labels = truth["concept_labels"]
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")

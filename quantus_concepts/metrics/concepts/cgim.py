@@ -154,6 +154,7 @@ class CGIM(ConceptMetric):
     evaluation_category = EvaluationCategory.NONE
     bounds = (-1.0, 1.0)
     of_samples = False
+    asks_concept_models = True
     sample_truth = ("labels",)
     settings = ("class_concepts", "per", "importance", "centred")
 

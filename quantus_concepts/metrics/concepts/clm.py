@@ -135,6 +135,7 @@ class CLM(ConceptMetric):
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.LOCALISATION
     bounds = (0.0, 1.0)
+    asks_concept_models = True
     sample_truth = ("points", "masks")
     settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept", "specificity")
 

@@ -89,6 +89,7 @@ class SubstitutionScore(ConceptMetric):
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
     sample_truth = ("added", "removed", "pairs")
+    needed = ("added",)
     settings = ("score", "threshold")
 
     def __init__(
@@ -118,9 +119,8 @@ class SubstitutionScore(ConceptMetric):
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
     ) -> Truth:
         """Raise unless there are concepts and something that values come from."""
-        for name in dict.fromkeys(("added", self.score)):
-            if name not in truth:
-                raise self.lacks(name)
+        if self.score not in truth:
+            raise self.lacks(self.score)
         if x_batch.ndim != 2 and (x_batch.ndim != 4 or model is None):
             raise ValueError(
                 f"{self.name} needs images (N, C, H, W) with argument `model`, a concept model or a module that maps "

@@ -52,8 +52,6 @@ class ReExplainingMetric(ConceptMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
     quantus_defaults = OF_REGIONS
-    # Names of the truth without which there is no score.
-    needed: tuple[str, ...] = ()
     # The second thing that is explained, as the reasons name it.
     other_side: str
     # Name of the second versions of the images, and what is wrong with one that is the image itself.
@@ -88,9 +86,6 @@ class ReExplainingMetric(ConceptMetric):
         explain: Explain,
     ) -> dict[str, np.ndarray]:
         """Check the masks, the second images and the method; a row of ``refused`` says why it is another method."""
-        for name in self.needed:
-            if name not in truth:
-                raise self.lacks(name)
         if model is None:
             raise ValueError(
                 f"{self.name} needs argument `model`, to explain it again and to know which images are right."

@@ -40,9 +40,10 @@ class Attributed(NamedTuple):
 class Explain:
     """Gives the attributions of samples when it is called; nothing is explained for a metric that does not ask."""
 
-    #: Of the metric: its name, and how it is set to treat attributions.
+    #: Of the metric: its name, how it is set to treat attributions, and whether a concept model can do without them.
     name: str
     treat: Callable[[np.ndarray], np.ndarray] | None
+    asks_concept_models: bool
     model: nn.Module | None
     x_batch: np.ndarray
     y_batch: np.ndarray
@@ -58,11 +59,12 @@ class Explain:
         """Return the attributions, as the metric is set to treat them, and "" or why there are none."""
         attributions, failure = self.given, self.failure
         if attributions is None and self.func is None:
-            wrong = no_concept_model(self.name, self.model, self.x_batch)
-            raise ValueError(
-                f"{self.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a "
-                f"concept model as `model` it computes what it needs by itself{', but ' + wrong if wrong else ''}."
-            )
+            message = f"{self.name} needs explanations here: pass `a_batch` or `explain_func`."
+            if self.asks_concept_models:
+                wrong = no_concept_model(self.name, self.model, self.x_batch)
+                message += " With images and a concept model as `model` it computes what it needs by itself"
+                message += f", but {wrong}." if wrong else "."
+            raise ValueError(message)
         if attributions is None:
             attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
         if self.treat is not None:
@@ -85,7 +87,9 @@ class Explain:
             )
         a_batch, failure = self()
         if self.x_batch.ndim == 4 and a_batch.shape[1:] not in ((n_concepts,), (0,)):
-            wrong = no_concept_model(self.name, self.model, self.x_batch)
+            wrong = f"{self.name} needs concept values (N, L) as `x_batch` and a head as `model`, and got images"
+            if self.asks_concept_models:
+                wrong = no_concept_model(self.name, self.model, self.x_batch)
             if wrong:
                 # Maps of an image are what every method gives for such a model: no method is to blame.
                 n = len(a_batch)

@@ -130,6 +130,10 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     # Names of the constructor arguments that hold one row for each sample of `x_batch`.
     sample_truth: tuple[str, ...] = ()
+    # Those of them without which there is no score.
+    needed: tuple[str, ...] = ()
+    # Whether it computes what it needs by itself from images and a concept model.
+    asks_concept_models: bool = False
     # Whether explanations that are zero in every sample are undefined, rather than saying that nothing is important.
     zero_says_nothing: bool = True
     # Smallest and largest score possible, and whether there is one for each sample.
@@ -398,11 +402,14 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         given, failure = (None, "") if a_batch is None else as_attributions(a_batch, n)
         treat = self.treat if self.normalise or self.abs else None
         explain = Explain(
-            *(self.name, treat, model, inputs, classes, given, failure),
+            *(self.name, treat, self.asks_concept_models, model, inputs, classes, given, failure),
             *(explain_func, keywords or {}, predict_kwargs or {}),
         )
         scored = []
         with evaluation_mode(model):
+            for name in self.needed:
+                if name not in truth:
+                    raise self.lacks(name)
             truth = self.check_call(model, inputs, classes, truth, explain)
             batch_size = batch_size or n
             starts = range(0, n, batch_size)

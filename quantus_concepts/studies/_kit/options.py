@@ -18,6 +18,8 @@ AUTO = "auto"
 MANY = 10_000_000
 RUN, BACKBONE, PAINTED = "Run", "Backbone", "Painted birds"
 SMALL = "small"
+#: Smallest and largest painted birds, and pixels for each place of the small network's maps.
+PAINTED_SIZES, STRIDE = (32, 512), 8
 #: Options about where and how a run works: its results are the same.
 _NO_RESULT = ("out", "overwrite", "progress", "engine", "readers")
 
@@ -145,6 +147,27 @@ def require(reason: str, **values: object) -> None:
     for name, value in values.items():
         if value is None:
             raise ValueError(f"Expected `{option_name(name)}` {reason} but it is missing.")
+
+
+def check_birds(n_classes: int, image_size: int | None, **counts: int) -> None:
+    """Raise ValueError where an option asks for too few painted birds, or for birds that are too small or too large."""
+    for name, count in counts.items():
+        if count < n_classes:
+            raise ValueError(
+                f"Expected `{option_name(name)}` to be at least {n_classes}, an image of each class, but got {count}."
+            )
+    low, high = PAINTED_SIZES
+    if image_size is not None and not low <= image_size <= high:
+        raise ValueError(f"Expected `--image-size` to lie in [{low}, {high}] for painted birds but got {image_size}.")
+
+
+def check_stride(image_size: int | None) -> None:
+    """Raise ValueError where `--image-size` is not one for the small network."""
+    if image_size is not None and image_size % STRIDE:
+        raise ValueError(
+            f"Expected `--image-size` to be a multiple of {STRIDE}, the stride of the small network, but got "
+            f"{image_size}."
+        )
 
 
 def channel_numbers(option: str, text: str | None) -> tuple[float, ...] | None:

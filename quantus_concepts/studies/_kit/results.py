@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from quantus_concepts.functional.intervals import CONFIDENCE
+from quantus_concepts.functional.intervals import CONFIDENCE, t_quantile
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
@@ -95,7 +95,7 @@ def seed_interval(runs: np.ndarray, bounds: tuple[float, float]) -> tuple[float,
     error = max(values.std(ddof=1) / math.sqrt(len(runs)), math.sqrt(float(np.nansum(errors**2))) / len(runs))
     if error <= _ROUNDING * np.abs(values).max():
         return math.nan, math.nan
-    mean, half = values.mean(), stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1) * error
+    mean, half = values.mean(), t_quantile(len(runs) - 1) * error
     return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
 
 

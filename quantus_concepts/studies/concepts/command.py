@@ -36,9 +36,10 @@ from quantus_concepts.studies._kit.options import (
     Std,
     Unnormalised,
     Weights,
+    check_birds,
+    check_stride,
     given_settings,
     normalisation,
-    option_name,
     refuse_without_effect,
     require,
     torch_device,
@@ -49,8 +50,6 @@ DEFAULT_BACKBONE = {"painted": SMALL, "cub": "resnet18_cub", "folder": "resnet18
 DEFAULT_SEEDS = {"painted": 4, "cub": 1, "folder": 1}
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
-#: Pixels for each place of the small network's maps; smallest and largest painted birds.
-STRIDE, PAINTED_SIZES = 8, (32, 512)
 _data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", RUN))
 _painted = partial(typer.Option, rich_help_panel=PAINTED)
 _FEW = "Minimum number of training images with a concept, and without it; other concepts are left out."
@@ -156,7 +155,10 @@ def benchmark_concepts(
             raise ValueError(f"Expected `--backbone {SMALL}` to be the first of several but {specs[0]} is.")
     if C <= 0:
         raise ValueError(f"Expected `--C` to be above 0 but got {C:g}.")
-    _check_sizes(data, trains, image_size, n_classes, n_train=n_train, n_test=n_test)
+    if data == "painted":
+        check_birds(n_classes, image_size, n_train=n_train, n_test=n_test)
+    if trains:
+        check_stride(image_size)
 
     from quantus_concepts.painted.training import processor_has_bfloat16
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
@@ -206,22 +208,3 @@ def benchmark_concepts(
         report = build_report(collected, paper=data == "cub", n_banks=random_banks, explorer=explore)
         write_report(folder, collected.results, report, {"device": str(place), "bfloat16": str(how.bfloat16)})
     return folder.path
-
-
-def _check_sizes(data: str, trains: bool, image_size: int | None, n_classes: int, **counts: int) -> None:
-    few = [name for name, count in counts.items() if data == "painted" and count < n_classes]
-    if few:
-        raise ValueError(
-            f"Expected `{option_name(few[0])}` to be at least {n_classes}, an image of each class, but got "
-            f"{counts[few[0]]}."
-        )
-    low, high = PAINTED_SIZES
-    if image_size is None:
-        return
-    if data == "painted" and not low <= image_size <= high:
-        raise ValueError(f"Expected `--image-size` to lie in [{low}, {high}] for painted birds but got {image_size}.")
-    if trains and image_size % STRIDE:
-        raise ValueError(
-            f"Expected `--image-size` to be a multiple of {STRIDE}, the stride of the small network, but got "
-            f"{image_size}."
-        )

@@ -13,8 +13,7 @@ from quantus_concepts.studies._kit import options
 
 #: Options of painted birds, which play no role with other images.
 _OF_PAINTED = ("n train", "n test", "n classes", "n concepts", "correlation", "deviation", "correlations")
-#: Pixels for each place of the small network's maps; and the size of painted birds.
-_STRIDE, _PAINTED_SIZE = 8, 64
+_PAINTED_SIZE = 64
 _Folder = Annotated[Path | None, typer.Option(exists=True, file_okay=False, help="sub: folder of the Parquet files.")]
 _CUB = Annotated[
     Path | None, typer.Option(exists=True, file_okay=False, help="sub: folder of CUB-200-2011, to train on and for T.")
@@ -72,6 +71,7 @@ def benchmark_substitution(
     if data == "painted":
         of_sub = {"root": root, "cub_root": cub_root, "per_pair": per_pair, "backbone": backbone}
         options.refuse_without_effect("with `--data painted`", **of_sub)
+        options.check_birds(n_classes, image_size, n_train=n_train, n_test=n_test)
     else:
         options.require("with `--data sub`", root=root, cub_root=cub_root)
         options.refuse_without_effect("with `--data sub`, whose images are given", seeds=seeds > 1)
@@ -79,11 +79,7 @@ def benchmark_substitution(
     if network == options.SMALL:
         own = {"layer": layer, "weights": weights, "mean": mean, "unnormalised": unnormalised, "cbm": cbm}
         options.refuse_without_effect("without a network of your own (`--backbone`)", **own)
-        if image_size is not None and image_size % _STRIDE:
-            raise ValueError(
-                f"Expected `--image-size` to be a multiple of {_STRIDE}, the stride of the small network, but got "
-                f"{image_size}."
-            )
+        options.check_stride(image_size)
     others = read_correlations(correlations) - {correlation}
     names = [name.strip() for name in (encoders or "").split(",") if name.strip()]
 

@@ -283,7 +283,10 @@ def test_the_page_is_well_formed(tmp_path, monkeypatch):
         ("--correlations 0,2", "`--correlations`"),
         ("--correlations high", "`--correlations`"),
         ("--encoders nothing", "nothing"),
-        ("--n-train 2", "n_images"),
+        ("--n-train 2", "Expected `--n-train` to be at least 3, an image of each class, but got 2."),
+        ("--n-test 2", "--n-test"),
+        ("--image-size 520", "`--image-size` to lie in [32, 512]"),
+        ("--n-classes 15 --n-concepts 4", "fewer classes (--n-classes)"),
     ],
 )
 def test_refusals(tmp_path, monkeypatch, capsys, arguments, message):
