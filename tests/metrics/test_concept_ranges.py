@@ -66,8 +66,10 @@ def merged(model: Any, folder: Path, **settings: Any) -> ConceptState:
     """Return the state of all ranges, each of which went through a file."""
     states = []
     for start, stop in itertools.pairwise(CUTS):
-        save_file(range_state(model, start, stop, **settings).tensors(), folder / "state.safetensors")
-        states.append(ConceptState.from_tensors(load_file(folder / "state.safetensors")))
+        # A file of its own: some versions of safetensors map files, and see what is written into them later.
+        path = folder / f"{start}.safetensors"
+        save_file(range_state(model, start, stop, **settings).tensors(), path)
+        states.append(ConceptState.from_tensors(load_file(path)))
     first, *others = states
     for other in others:
         first.merge(other)
