@@ -30,11 +30,7 @@ from quantus_concepts.metrics.host.checks import to_explainer
 from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.summary import COLUMNS, Control, summary_row, with_control
-
-#: The method, in the summary, of scores that do not depend on the explanation.
-ANY_METHOD = "any method"
-
+from quantus_concepts.summary import ANY_METHOD, COLUMNS, Control, summary_row, with_control
 
 #: An explanation method: a dict for `quantus.explain`, a function, or attributions.
 Method = Mapping[str, object] | Callable[..., object] | np.ndarray
