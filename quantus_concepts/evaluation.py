@@ -290,7 +290,11 @@ def _baselines(
         values = []
         for draw in tqdm(draws, f"baselines of {name}", unit="draw", disable=hidden, leave=False):
             # A metric keeps what it scored: that of the methods stays what its user finds there.
-            guard = _Guard(f"{name} of a random baseline", _copy_metric(metric), len(batches["x_batch"]), None)
+            silent = _copy_metric(metric)
+            # Why draws are undefined is not the user's concern; a draw that raises still warns.
+            if hasattr(silent, "_disable_warnings"):
+                silent._disable_warnings = True
+            guard = _Guard(f"{name} of a random baseline", silent, len(batches["x_batch"]), None)
             guard(**batches | draw)
             (outcome,) = guard.outcomes
             if outcome.error:
