@@ -139,7 +139,8 @@ def compare(
     if left_out:
         warn_user(
             "Left out of the comparison, without one score for each image or an interval: "
-            f"{', '.join(sorted(left_out))}. For CGIM pass tables of `score_concepts(..., class_concepts=..., per_image=True)`."
+            f"{', '.join(sorted(left_out))}. For CGIM pass tables of "
+            "`score_concepts(..., class_concepts=..., per_image=True)`."
         )
     if not rows:
         raise ValueError("Expected metrics and variants that both sides have but there is none.")
