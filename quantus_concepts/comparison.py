@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas.api.types import is_numeric_dtype
 
-from captum_concepts._support.checks import check_choice, to_numpy
+from captum_concepts._support.checks import as_list, check_choice, to_numpy
+from captum_concepts._support.running import warn_user
 from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
 from quantus_concepts.functional.arguments import Numbers
@@ -28,6 +29,7 @@ from quantus_concepts.metrics.concepts.names import (
     CLASS_IMPORTANCE,
     DENSITY,
 )
+from quantus_concepts.summary import ANY_METHOD
 
 if TYPE_CHECKING:
     from quantus_concepts.evaluation import Evaluation
@@ -45,6 +47,7 @@ def compare(
     *,
     reference: str | None = None,
     by: str | None = None,
+    names: Sequence[str] | None = None,
     clusters: str | Numbers | None = "class",
     adjust: str = "holm",
 ) -> pd.DataFrame:
@@ -58,7 +61,10 @@ def compare(
     a : DataFrame or Evaluation
         Scores of images: `score_concepts` or `score_contrasts` with ``per_image=True``, or any table with the columns
         ``metric``, ``image`` and ``value``, in which other columns are variants of the metric, unless they have one
-        value for each image; or the result of `evaluate`, whose methods are compared.
+        value for each image; or the result of `evaluate`, whose methods are compared. Its metrics that do not depend
+        on the method (`CEM` on images, for instance) are compared with those of another evaluation only, in one row of
+        method "any method". `CGIM` has no score of an image and is left out with a warning: pass tables of
+        `score_concepts` with ``per_image=True`` and ``class_concepts``.
     b : DataFrame or Evaluation, optional
         Scores of the same images by another model or method. All rows must match. If None the models (or methods) of
         `a` are compared with each other; metrics and variants that only one of the two has are left out.
@@ -67,6 +73,8 @@ def compare(
     by : str, optional
         The column of what is compared: "baseline" for instance, with ``reference=""``, compares maps with their
         baselines. By default "model" or "method".
+    names : sequence of str, optional
+        What the columns ``a`` and ``b`` call the two tables. By default their models or methods, or "a" and "b".
     clusters : str, array_like or None
         Images that depend on each other: "class" takes the true classes (column ``label`` or ``class``), another text
         the column of this name, an array (N,) the cluster of image 0, 1, ...; with None all images are independent.
@@ -115,14 +123,25 @@ def compare(
     [['ours', 'theirs', 0.33, -0.38, 1.05, 0.18]]
     """
     check_choice("adjust", adjust, ADJUSTMENTS)
-    first = _as_table("a", a, clusters)
+    first, left_out = _as_table("a", a, clusters)
+    if names is not None and (b is None or len(as_list("names", names, "two texts")) != 2):
+        raise ValueError(f"Expected argument `names` to name the two tables `a` and `b` but got {names!r}.")
     if b is not None:
         if reference is not None:
             raise ValueError("Expected either argument `b` or `reference` but got both.")
-        pairs = [_two_tables(first, _as_table("b", b, clusters), by)]
+        second, left_out_of_b = _as_table("b", b, clusters)
+        left_out |= left_out_of_b
+        pair = _two_tables(first, second, by)
+        pairs = [pair if names is None else replace(pair, a=str(names[0]), b=str(names[1]))]
     else:
         pairs = list(_pairs_of_table(first, by, reference))
     rows = [row for pair in pairs for row in _compare_pair(pair, clusters, strict=b is not None)]
+    if left_out:
+        warn_user(
+            "Left out of the comparison, without one score for each image or an interval: "
+            f"{', '.join(sorted(left_out))}. For CGIM pass tables of "
+            "`score_concepts(..., class_concepts=..., per_image=True)`."
+        )
     if not rows:
         raise ValueError("Expected metrics and variants that both sides have but there is none.")
     result = pd.DataFrame(rows)
@@ -143,8 +162,8 @@ class _Pair:
     second: pd.DataFrame
 
 
-def _as_table(argument: str, scores: Any, clusters: Any) -> pd.DataFrame:
-    """Return scores as a table with a column `value`, without the metrics that no model changes, or raise."""
+def _as_table(argument: str, scores: Any, clusters: Any) -> tuple[pd.DataFrame, set[str]]:
+    """Return scores as a table with a column `value`, and the names of metrics that are left out, or raise."""
     if isinstance(scores, pd.DataFrame):
         if not {"metric", "image"} <= {*scores} or {"value", "score"}.isdisjoint(scores) or scores.empty:
             raise ValueError(
@@ -153,7 +172,8 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> pd.DataFrame:
                 "of the images: `score_concepts(..., per_image=True)`."
             )
         table = scores if "value" in scores else scores.rename(columns={"score": "value"})
-        return table[table["metric"] != DENSITY.metric].reset_index(drop=True)
+        # No model changes the density.
+        return table[table["metric"] != DENSITY.metric].reset_index(drop=True), set()
     if not (hasattr(scores, "results") and hasattr(scores, "summary")):
         raise TypeError(
             f"Expected argument `{argument}` to be a DataFrame or what `evaluate` returns but got "
@@ -172,19 +192,34 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> pd.DataFrame:
     summary = scores.summary
     # CGIM and others have a score for each concept, and no interval.
     of_items = {*summary.loc[summary["low"].isna() & (summary["n"] > 1), "metric"]}
-    parts = [
-        pd.DataFrame({"method": method, "metric": metric, "call": call, "image": range(n_images), "value": values})
-        for method, metric, call, values in rows
-        if np.shape(values) == (n_images,) and metric not in of_items
-    ]
+    calls = summary["call"] if "call" in summary else pd.Series("", summary.index)
+    summarised = {*zip(summary["method"], summary["metric"], calls, strict=True)}
+    of_any = {(metric, call) for method, metric, call in summarised if method == ANY_METHOD}
+    parts, left_out = {}, set()
+    for method, metric, call, values in rows:
+        if np.shape(values) != (n_images,) or metric in of_items:
+            left_out.add(metric)
+            continue
+        # The results repeat scores that do not depend on the method for each; the summary has them once.
+        is_of_any = (metric, call) in of_any and (method, metric, call) not in summarised
+        of_method = ANY_METHOD if is_of_any else method
+        fields = {"method": of_method, "metric": metric, "call": call}
+        parts[of_method, metric, call] = pd.DataFrame({**fields, "image": range(n_images), "value": values})
     if not parts:
         raise ValueError(f"Expected the evaluation to have metrics with a score for each of {n_images} images.")
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts.values(), ignore_index=True), left_out
 
 
 def _names(table: pd.DataFrame, column: str) -> list[Any]:
-    """Return what a column holds, the truth about classes apart, which belongs to no model."""
-    return list(table.loc[table["metric"] != CLASS_CONCEPTS, column].unique())
+    """Return what is compared by a column: neither the truth about classes nor scores of any method."""
+    names = table.loc[table["metric"] != CLASS_CONCEPTS, column].unique()
+    return [name for name in names if name != ANY_METHOD]
+
+
+def _without_names(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return a table without its one model or method; scores of any method keep this name."""
+    of_any = table[column] == ANY_METHOD
+    return table.assign(**{column: np.where(of_any, ANY_METHOD, "")}) if of_any.any() else table.drop(columns=column)
 
 
 def _two_tables(first: pd.DataFrame, second: pd.DataFrame, by: str | None) -> _Pair:
@@ -193,7 +228,7 @@ def _two_tables(first: pd.DataFrame, second: pd.DataFrame, by: str | None) -> _P
     for column in candidates:
         names = [_names(table, column) for table in (first, second)]
         if all(len(of_table) == 1 for of_table in names) and names[0] != names[1]:
-            tables = (table.drop(columns=column) for table in (first, second))
+            tables = (_without_names(table, column) for table in (first, second))
             return _Pair(str(names[0][0]), str(names[1][0]), *tables)
     if by:
         raise ValueError(f"Expected argument `by` to be a column with one name in each of the tables but got {by!r}.")
@@ -315,7 +350,10 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
     truths = [_matrices(table[table["metric"] == CLASS_CONCEPTS]).get("") for table in (first, second)]
     truth = truths[0] if truths[0] is not None else truths[1]
     if truth is None:
-        raise ValueError(f"Expected rows of {CLASS_CONCEPTS!r} with those of {CLASS_IMPORTANCE!r} but there are none.")
+        raise ValueError(
+            f"Expected rows of {CLASS_CONCEPTS!r} with those of {CLASS_IMPORTANCE!r} but there are none. They "
+            "belong to no model: to compare the models of one table pass the whole table, `compare(scores)`."
+        )
     theirs, others = (_matrices(table[table["metric"] == CLASS_IMPORTANCE]) for table in (first, second))
     for explanation in (name for name in theirs if name in others):
         pairs = [truth, theirs[explanation], others[explanation]]

@@ -30,11 +30,7 @@ from quantus_concepts.metrics.host.checks import to_explainer
 from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.summary import COLUMNS, Control, summary_row, with_control
-
-#: The method, in the summary, of scores that do not depend on the explanation.
-ANY_METHOD = "any method"
-
+from quantus_concepts.summary import ANY_METHOD, COLUMNS, Control, summary_row, with_control
 
 #: An explanation method: a dict for `quantus.explain`, a function, or attributions.
 Method = Mapping[str, object] | Callable[..., object] | np.ndarray
@@ -294,7 +290,11 @@ def _baselines(
         values = []
         for draw in tqdm(draws, f"baselines of {name}", unit="draw", disable=hidden, leave=False):
             # A metric keeps what it scored: that of the methods stays what its user finds there.
-            guard = _Guard(f"{name} of a random baseline", _copy_metric(metric), len(batches["x_batch"]), None)
+            silent = _copy_metric(metric)
+            # Why draws are undefined is not the user's concern; a draw that raises still warns.
+            if hasattr(silent, "_disable_warnings"):
+                silent._disable_warnings = True
+            guard = _Guard(f"{name} of a random baseline", silent, len(batches["x_batch"]), None)
             guard(**batches | draw)
             (outcome,) = guard.outcomes
             if outcome.error:

@@ -76,7 +76,7 @@ def summary_metrics(table: pd.DataFrame, only: str = "headline") -> dict[str, fl
     A number's key describes its row, ``"Saliency/CEM"``. By default there is one number for each metric of a model or
     method, about ten for a table of `score_concepts`; all of its numbers are several hundred. NaN is left out, since a
     tracker would draw it as 0 or break the line. Keys have two parts, by which MLflow and W&B group them, and hold what
-    MLflow allows, letters, digits and ``_-. /``; anything else becomes "_", long names are clipped, and a key that is
+    MLflow allows, letters, digits and ``_-.``; anything else becomes "_", long names are clipped, and a key that is
     taken gets a number.
 
     Parameters
@@ -84,11 +84,11 @@ def summary_metrics(table: pd.DataFrame, only: str = "headline") -> dict[str, fl
     table : DataFrame
         With a column ``value``: what `summarise` gives, or a ``score_`` function that sums up.
     only : str
-        "headline" for the values alone, without spaces in their keys, of one variant of each metric: over all images,
-        of the contribution, with the smallest ``l`` and ``alpha``, without single concepts and classes, baselines and
-        intervened numbers. "all" for every number, with further keys ``"Saliency/CEM_low"``, ``_high``, ``_n``,
-        ``_undefined``, ``_chance``, ``_control`` and the other columns of numbers; a score whose key is missing while
-        its ``_undefined`` exists is undefined.
+        "headline" for the values alone of one variant of each metric: over all images, of the contribution, with the
+        smallest ``l`` and ``alpha``, without single concepts and classes, baselines and intervened numbers. "all" for
+        every number, with further keys ``"Saliency/CEM_low"``, ``_high``, ``_n``, ``_undefined``, ``_chance``,
+        ``_control`` and the other columns of numbers; a score whose key is missing while its ``_undefined`` exists is
+        undefined.
 
     Returns
     -------
@@ -125,14 +125,14 @@ def summary_metrics(table: pd.DataFrame, only: str = "headline") -> dict[str, fl
     used_keys: set[str] = set()
     for row in table.to_dict("records"):
         first, *further_parts = [_key(name, row[name]) for name in labels] or [""]
-        further_text = " ".join(filter(None, further_parts))[:_LONGEST_KEY]
+        further_text = "_".join(filter(None, further_parts))[:_LONGEST_KEY]
         # Keys have the same depth: MLflow's file store cannot hold both "a" and "a/b".
         key = f"{first or '_'}/{further_text or '_'}" if further_parts else first or "_"
-        candidates = itertools.chain([key], (f"{key} {number}" for number in itertools.count(2)))
+        candidates = itertools.chain([key], (f"{key}_{number}" for number in itertools.count(2)))
         key = next(name for name in candidates if not used_keys & {name + suffix for suffix in suffixes.values()})
         used_keys |= {key + suffix for suffix in suffixes.values()}
         numbers |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
-    return {key.replace(" ", "_"): value for key, value in numbers.items()} if only == "headline" else numbers
+    return numbers
 
 
 def _check_filled(table: pd.DataFrame) -> None:
@@ -208,6 +208,6 @@ def _key(name: str, value: float | str) -> str:
     if pd.isna(value) or value == "":
         return ""
     text = value if isinstance(value, str) else f"{name} {value:g}"
-    clean = re.sub(r"[^A-Za-z0-9_\-. ]", "_", text).strip()[:_LONGEST_NAME].strip()
+    clean = re.sub(r"[^A-Za-z0-9_\-. ]", "_", text).strip()[:_LONGEST_NAME].strip().replace(" ", "_")
     # Dots in front would lead out of a folder.
     return re.sub(r"^\.+", lambda dots: "_" * len(dots[0]), clean)

@@ -16,6 +16,8 @@ from quantus_concepts.metrics.host.rows import score_row
 
 #: Baselines: names of methods, results of baseline models, or numbers of many by metric.
 Control = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+#: The method, in the summary of an evaluation, of scores that do not depend on the explanation.
+ANY_METHOD = "any method"
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 

@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from quantus import Sparseness
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import (
     CEM,
     CGIM,
+    Evaluation,
     compare,
     evaluate,
     plot_comparison,
@@ -153,8 +155,8 @@ def test_cgim_is_compared_by_classes() -> None:
             (expected.difference, expected.low, expected.p)
         )
         assert (row["n"], row["undefined"]) == (expected.n, expected.undefined)
-    with pytest.raises(ValueError, match="'class concepts' with those of 'class importance'"):
-        compare(both[both["metric"] != "class concepts"])
+    with pytest.raises(ValueError, match=r"'class concepts' with those of 'class importance' .* `compare\(scores\)`"):
+        compare(*(both[both["model"] == name] for name in ("x", "y")))
     with pytest.raises(ValueError, match="for the same classes and concepts"):
         compare(both[~((both["metric"] == "class importance") & (both["label"] == 5))])
 
@@ -179,7 +181,10 @@ def test_evaluations() -> None:
     methods = {"values": values, "opposite": -values}
     metrics = {"CEM": CEM(PRESENT), "CGIM": CGIM(PRESENT[:2] * 0.9 + 0.05)}
     evaluation = evaluate(metrics, methods, head, values, LABELS.numpy())
-    (row,) = compare(evaluation, clusters=LABELS).to_dict("records")
+    with pytest.warns(
+        UserWarning, match=r"without one score for each image or an interval: CGIM\. For CGIM pass tables"
+    ):
+        (row,) = compare(evaluation, clusters=LABELS).to_dict("records")
     first, second = (evaluation.results[name]["CEM"] for name in methods)
     expected = paired_difference(first, second, LABELS)
     assert (row["a"], row["b"], row["metric"]) == ("values", "opposite", "CEM")
@@ -187,9 +192,40 @@ def test_evaluations() -> None:
     assert row["p"] == pytest.approx(expected.p)
     with pytest.raises(ValueError, match="Pass `clusters` as an array"):
         compare(evaluation)
-    twice = compare(evaluation, evaluation, clusters=None)
+    with pytest.warns(UserWarning, match="CGIM"):
+        twice = compare(evaluation, evaluation, clusters=None)
     assert twice["p"].tolist() == [1, 1]
     assert set(twice["method"]) == {"values", "opposite"}
+
+
+def test_scores_of_any_method_are_compared_between_evaluations_only() -> None:
+    explanations = {name: np.random.default_rng(seed).random((12, 3, 16, 16)) for seed, name in enumerate("xyz")}
+
+    def evaluation(seed: int, methods: str) -> Evaluation:
+        metrics = {"CEM": CEM(PRESENT), "Sparseness": Sparseness()}
+        chosen = {name: explanations[name] for name in methods}
+        return evaluate(metrics, chosen, small_cbm(seed), IMAGES.numpy(), LABELS.numpy())
+
+    first, second = evaluation(0, "xyz"), evaluation(1, "xyz")
+    within = compare(first, clusters=None)
+    assert within[["metric", "a", "b"]].values.tolist() == [["Sparseness", *pair] for pair in ("xy", "xz", "yz")]
+    between = compare(first, second, clusters=None, names=("A", "B"))
+    assert between[["metric", "method"]].values.tolist() == [
+        ["CEM", "any method"],
+        *(["Sparseness", name] for name in "xyz"),
+    ]
+    assert ({*between["a"]}, {*between["b"]}) == ({"A"}, {"B"})
+    expected = paired_difference(first.results["x"]["CEM"], second.results["x"]["CEM"])
+    assert (between["difference"][0], between["p"][0]) == pytest.approx((expected.difference, expected.p))
+    # One method each: the row of any method says so.
+    single = compare(evaluation(0, "x"), evaluation(1, "y"), clusters=None)
+    assert single[["metric", "method", "a", "b"]].values.tolist() == [
+        ["CEM", "any method", "x", "y"],
+        ["Sparseness", "", "x", "y"],
+    ]
+    for wrong in ({"names": ("A", "B")}, {"b": second, "names": ("A",)}):
+        with pytest.raises(ValueError, match="`names` to name the two tables `a` and `b`"):
+            compare(first, clusters=None, **wrong)
 
 
 def test_a_plot_shows_each_difference_and_zero() -> None:

@@ -328,6 +328,23 @@ def test_random_maps_are_the_baseline_of_other_metrics(call):
     assert summary["control_high"].tolist() == pytest.approx([max(values)] * 2)
 
 
+def test_baselines_do_not_warn_of_undefined_scores(call, labels):
+    masks = np.zeros((N, 1, 12, 12))
+    masks[1:, :, :4, :4] = 1
+    metrics = {
+        "IDR": IDR(counterpart=np.where(masks == 1, 0, call["x_batch"]), masks=masks),
+        "CEM": CEM(labels, labels=call["y_batch"], only_correct=True),
+    }
+    methods = {"random": explain_func(RandomAttribution)}
+    with pytest.warns(UserWarning, match="scores are NaN where") as caught:
+        summary = evaluate(metrics, methods, **call | {"model": fitted()}, baselines=True, n_baselines=3).summary
+    messages = [str(warning.message).split(":")[0] for warning in caught]
+    assert sorted(messages) == ["CEM", "IDR"]
+    assert summary["reason"].str.len().all()
+    # The metrics themselves go on warning.
+    assert not any(metric._disable_warnings for metric in metrics.values())
+
+
 def test_a_model_without_random_banks_has_no_baseline_on_images(call, labels):
     for baselines in (True, None):
         summary = evaluate({"CEM": CEM(labels)}, METHODS, **call, baselines=baselines).summary

@@ -379,6 +379,13 @@ def test_random_banks_are_controls_as_the_faq_says() -> None:
 
     table = score_concepts(model, batches, controls={"random banks": banks()}, **settings)
     pd.testing.assert_frame_equal(table, score_concepts(model, batches, **settings), check_exact=True)
+    with pytest.warns(UserWarning, match="Random banks of 'A' are not scored.*controls={'random banks': models"):
+        alone = score_concepts({"A": model, "B": joint}, batches, **settings)
+    assert {*alone["model"]} == {"A", "B"}
+    both = {"A": model, "B": joint}
+    with_banks = score_concepts(both, batches, controls={"random banks": both["A"].random_models()}, **settings)
+    rows = [part[part["model"] == "random banks"].reset_index(drop=True) for part in (with_banks, table)]
+    pd.testing.assert_frame_equal(*rows, check_exact=True)
     control = score_concepts(joint, batches, controls=banks(), **settings).query("model == 'control'")
     columns = ["metric", "explanation", "l", "alpha", "item_kind", "item", "set"]
     expected = table[table["model"] == "random banks"].set_index(columns)["value"]

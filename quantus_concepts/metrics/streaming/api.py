@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from captum_concepts._support.checks import as_list, check_choice, check_range, check_whole
+from captum_concepts._support.running import warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import to_presence
@@ -208,6 +209,11 @@ def score_concepts(
     ValueError
         If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
 
+    Warns
+    -----
+    UserWarning
+        If `model` is a dict of models with random banks, which are then not scored, and there are no `controls`.
+
     Examples
     --------
     >>> import torch
@@ -221,6 +227,14 @@ def score_concepts(
     >>> sorted(table["metric"].unique())
     ['CEM', 'CEM gain', 'accuracy', 'negative first']
     """
+    several = model if isinstance(model, Mapping) and not controls and not per_image else {}
+    fitted = [name for name, concept_model in several.items() if models_of_random_banks(concept_model)]
+    if fitted:
+        warn_user(
+            f"Random banks of {', '.join(map(repr, fitted))} are not scored: by default only those of a single model "
+            "are. Score each model by itself, or pass those of one, "
+            f"`controls={{{RANDOM_BANKS!r}: models[{fitted[0]!r}].random_models()}}`."
+        )
     state = concept_state(
         model,
         loader,
