@@ -108,10 +108,10 @@ def score_discovered(
         the mean of all logits). ``baseline``: empty for the bank; "random directions", "random activations"
         (directions of places drawn from the images), "random order" (the same concepts) or, as what is possible,
         "principal components". ``item``: a concept's name, or empty; the logit drop of a concept is over the images in
-        which it is the strongest. The item "one concept" is a single direction of a random bank. ``value`` with ``low`` and ``high``: of the bank the 95 % interval over images (over
-        classes, if there are several), of stability the lowest and highest split; of a baseline the mean and the range
-        of 95 % of the draws. ``n`` and ``undefined`` count images, concepts, or draws. ``chance``: of explained
-        variance L / d. ``reason``: why a value is NaN.
+        which it is the strongest. The item "one concept" is a single direction of a random bank. ``value`` with ``low``
+        and ``high``: of the bank the 95 % interval over images (over classes, if there are several), of stability the
+        lowest and highest split; of a baseline the mean and the range of 95 % of the draws. ``n`` and ``undefined``
+        count images, concepts, or draws. ``chance``: of explained variance L / d. ``reason``: why a value is NaN.
 
     Raises
     ------

@@ -133,6 +133,8 @@ class TCAVScores(dict[str, TCAVScore]):
             star = "* differs from random images"
         if below is not None:
             below.axhline(0, color="black", linewidth=0.8)
+            # Room for the stars.
+            below.margins(y=0.12)
             below.set_ylabel("mean derivative /\nRMS of random directions")
             below.spines[["top", "right"]].set_visible(False)
         (ax if below is None else below).set_title(star, fontsize="small", loc="right")
