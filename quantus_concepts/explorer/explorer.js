@@ -182,7 +182,9 @@
         draw(canvas, i, j);
         stack.append(canvas);
       }
-      return make("figure", {}, [stack, make("figcaption", { text: j === null ? what : `${what} ${signed(valueOf(i, j))}` })]);
+      const caption = make("figcaption", { text: j === null ? what : `${what} ${signed(valueOf(i, j))}` });
+      if (data.weak[j]) caption.append(make("span", { className: "weak", text: data.weak[j] }));
+      return make("figure", {}, [stack, caption]);
     };
     at("tiles").replaceChildren(...[null, ...state.shown].map(tile));
     at("tiles").className = state.shown.length === 0 ? "one" : "";
@@ -285,6 +287,7 @@
       const name = make("th", { scope: "row" }, [
         make("span", { className: "concept" }, [make("span", { text: mark, "aria-hidden": "true" }), data.concepts[j]]),
       ]);
+      if (data.weak[j]) name.append(make("span", { className: "weak", text: data.weak[j] }));
       if (labelled !== null) name.append(make("span", { className: "unseen", text: labelled ? ", labelled present" : ", labelled absent" }));
       const row = make("tr", {}, [make("td", {}, [box]), name, make("td", { className: "cell value" }), make("td", { className: "cell adds" })]);
       row.dataset.concept = j;
@@ -391,7 +394,8 @@
   at("colours").style.background = `linear-gradient(90deg, ${[0, 64, 128, 192, 255].map((c) => `rgb(${data.colours[c].join()})`).join()})`;
   at("units").textContent = "One scale for all maps and images" + (data.exact ? "; the mean of a map is the concept's value." : ". Maps are local evidence for the concept, not a decomposition of its value.");
   at("key").textContent = "Value: the mark is this image" + (data.threshold === null ? "" : ", the line the threshold") +
-    (data.random_values ? "; grey is where 95 % of random directions lie, and the word says whether the value is above, within or below." : ".") + (data.present ? " ✓ and ✗: labelled present and absent." : "");
+    (data.random_values ? "; grey is where 95 % of random directions lie, and the word says whether the value is above, within or below." : ".") + (data.present ? " ✓ and ✗: labelled present and absent." : "") +
+    (data.weak.some(Boolean) ? " Weak direction: it is not told from random images, so neither its value nor its map means the concept." : "");
   at("correct").hidden = !data.linear;
   recall();
   show();

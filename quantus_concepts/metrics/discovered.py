@@ -108,10 +108,10 @@ def score_discovered(
         the mean of all logits). ``baseline``: empty for the bank; "random directions", "random activations"
         (directions of places drawn from the images), "random order" (the same concepts) or, as what is possible,
         "principal components". ``item``: a concept's name, or empty; the logit drop of a concept is over the images in
-        which it is the strongest. ``value`` with ``low`` and ``high``: of the bank the 95 % interval over images (over
-        classes, if there are several), of stability the lowest and highest split; of a baseline the mean and the range
-        of 95 % of the draws. ``n`` and ``undefined`` count images, concepts, or draws. ``chance``: of explained
-        variance L / d. ``reason``: why a value is NaN.
+        which it is the strongest. The item "one concept" is a single direction of a random bank. ``value`` with ``low``
+        and ``high``: of the bank the 95 % interval over images (over classes, if there are several), of stability the
+        lowest and highest split; of a baseline the mean and the range of 95 % of the draws. ``n`` and ``undefined``
+        count images, concepts, or draws. ``chance``: of explained variance L / d. ``reason``: why a value is NaN.
 
     Raises
     ------
@@ -364,11 +364,14 @@ def _deletion_rows(
     counts, order, basis = intervention_counts(len(cavs)), _by_value(centred, cavs), orthonormal_basis(cavs)
     parts = _removed(centred, cavs, basis, order, counts)
     baselines: dict[str, list[Outcome]] = {RANDOM_DIRECTIONS: [], RANDOM_ACTIVATIONS: [], RANDOM_ORDER: []}
+    first: list[Tensor] = []
     for i, draw in enumerate(banks[RANDOM_ACTIVATIONS]):
         frame = torch.linalg.qr(torch.randn(basis.shape, generator=data.generator(4, i)))[0]
         baselines[RANDOM_DIRECTIONS].append(classifier.without(parts, frame))
         inside = orthonormal_basis(draw)
-        removed = _removed(centred, draw, inside, _by_value(centred, draw), counts)
+        by_value = _by_value(centred, draw)
+        first.append(by_value[:, 0])
+        removed = _removed(centred, draw, inside, by_value, counts)
         baselines[RANDOM_ACTIVATIONS].append(classifier.without(removed, inside))
         shuffled = torch.rand(order.shape, generator=data.generator(5, i)).argsort(1)
         shuffled_parts = _removed(centred, cavs, basis, shuffled, counts)
@@ -387,7 +390,13 @@ def _deletion_rows(
     single = counts.index(1)
     drop = before - own[1][single]
     turned = torch.stack([before - logits[single] for _, logits in baselines[RANDOM_DIRECTIONS]])
-    return curves + drops + _concept_rows(data.names, order[:, 0], drop, turned)
+    singles = [
+        (before - logits[single])[strongest == j].mean().item()
+        for strongest, (_, logits) in zip(first, baselines[RANDOM_ACTIVATIONS], strict=True)
+        for j in strongest.unique()
+    ]
+    of_one = _row(DROP, singles, RANDOM_ACTIVATIONS, l=1, item="one concept")
+    return curves + drops + _concept_rows(data.names, order[:, 0], drop, turned) + [of_one]
 
 
 def _concept_rows(names: list[str], strongest: Tensor, drop: Tensor, turned: Tensor) -> list[dict[str, object]]:

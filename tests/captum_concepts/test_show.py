@@ -214,6 +214,38 @@ def test_top_images_of_a_concept() -> None:
         show_top_images(model, IMAGES, "short tail")
 
 
+def test_normalised_images_are_refused_before_the_model_runs() -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("the model ran")
+
+    model = cbm()
+    model.features.register_forward_pre_hook(fail)
+    with pytest.raises(ValueError, match="Undo the normalisation"):
+        show_top_images(model, 5 * IMAGES - 2, "<b>")
+
+
+def test_a_weak_direction_is_named_and_grey() -> None:
+    bank = cbm().bank
+    nan = float("nan")
+    for settings, note in (
+        ({"p_values": [0.873, 0.01, nan], "test_accuracy": [0.9, 0.4, 0.52]}, "p = 0.87"),
+        ({"test_accuracy": [0.59, 0.6, 0.52]}, "held-out accuracy 0.59"),
+    ):
+        weak = ConceptBank(bank.cavs, names=NAMES, **settings)
+        model = PostHocCBM(network(), weak, linear(3, 2))
+        last = "weak direction (held-out accuracy 0.52)"
+        assert concept_views(model, IMAGES).weak == [f"weak direction ({note})", "", last]
+        _, axes = show_concepts(model, IMAGES[:1], concepts=[0, 1])
+        first, second = (ax.title for ax in axes[0, 1:3])
+        # Titles are wrapped.
+        assert "".join(first.get_text().split()).endswith(f"weakdirection({note})".replace(" ", ""))
+        assert "weak" not in second.get_text()
+        assert first.get_color() != second.get_color()
+        figure, _ = show_top_images(network(), IMAGES, 0, 2, layer="1", bank=weak)
+        assert figure.get_suptitle().endswith(f"weak direction ({note})")
+    assert not any(concept_views(MODELS["any"], IMAGES).weak)
+
+
 def test_a_waterfall_by_hand() -> None:
     _, ax = plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b", "c"], 1.0, top=1)
     bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]

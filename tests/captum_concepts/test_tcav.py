@@ -12,6 +12,7 @@ import pytest
 import torch
 from captum.concept import TCAV, Concept
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy import stats
 from torch import Tensor, nn
@@ -511,7 +512,29 @@ def test_scores_are_drawn_with_their_spread(root: Path) -> None:
     assert line.get_segments()[0][:, 1].tolist() == pytest.approx([0.25, 0.75])
     stars = sum(text.get_text() == "*" for text in ax.texts)
     assert stars == sum(layer.passed for layer in layer_scores)
+    # The permutation test rests on derivatives, which are drawn with the stars.
+    scores = score_folders(root)
+    figure, ax = scores.plot()
+    below = figure.axes[1]
+    layer_scores = [score.layers["mean"] for score in scores.values()]
+    assert not ax.texts
+    # Directions of sides of equal mean are undecided.
+    assert np.isnan(layer_scores[1].random_derivatives).any()
+    units = [np.nanmean(np.square(layer.random_derivatives)) ** 0.5 for layer in layer_scores]
+    ranges, bars = below.patches[::2], below.patches[1::2]
+    for layer, unit, range_, bar in zip(layer_scores, units, ranges, bars, strict=True):
+        assert bar.get_height() == pytest.approx(layer.derivative / unit)
+        ends = range_.get_y(), range_.get_y() + range_.get_height()
+        random = np.array(layer.random_derivatives) / unit
+        assert ends == pytest.approx((np.nanmin(random), np.nanmax(random)))
+    assert not below.texts
+    everything = score_folders(root, alpha=1.0)
+    assert [text.get_text() for text in everything.plot()[0].axes[1].texts] == ["*"] * 3
+    figure, ax = scores.plot(Figure().subplots())
+    assert "mean derivative differs" in ax.get_title(loc="right")
+    assert figure.axes == [ax]
     # No name touches its neighbour.
+    scores = score_folders(root, test="t")
     figure, ax = TCAVScores(nothing=scores["bright"], **{"has_bill_shape::all-purpose": scores["bright"]}).plot()
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw_without_rendering()

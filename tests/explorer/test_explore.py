@@ -203,6 +203,20 @@ def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     return visit_all(visits, tmp_path_factory.mktemp("pages"))
 
 
+def test_weak_directions_are_named(tmp_path: Path) -> None:
+    bank = ConceptBank(CBM.bank.cavs, CBM.bank.intercepts, CBM.bank.names, p_values=[0.01, 0.873] + [0.02] * (L - 2))
+    page = explore(PostHocCBM(network(), bank, linear(L, K)).eval(), IMAGES[:1]).html
+    assert page_data(page)["weak"] == ["", "weak direction (p = 0.87)", *[""] * (L - 2)]
+    script = """
+      const weak = [...document.querySelectorAll("#concepts .weak")];
+      const seen = weak.map((note) => [note.closest("tr").dataset.concept, note.textContent]);
+      tell({ seen, key: document.getElementById("key").textContent });
+    """
+    visit = visit_all({"weak": Visit(page, script)}, tmp_path)["weak"]
+    assert visit["seen"] == [["1", "weak direction (p = 0.87)"]]
+    assert "Weak direction" in visit["key"]
+
+
 @pytest.mark.parametrize("name", ["pcbm", "residual", "bottleneck", "any"])
 def test_corrected_logits_are_those_of_pytorch(name: str, visited: dict[str, Any]) -> None:
     visit = visited[name]
@@ -301,7 +315,15 @@ def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
 def test_the_page_begins_with_a_clear_image() -> None:
     zeros = torch.zeros(4, 2)
     values = torch.tensor([[9.0, 0.0], [0.5, 0.0], [3.0, 0.0], [-9.0, 0.0]])
-    shown = {"images": zeros, "maps": zeros, "names": [], "threshold": 0.0, "map_threshold": 0.0, "residual": zeros}
+    shown = {
+        "images": zeros,
+        "maps": zeros,
+        "names": [],
+        "threshold": 0.0,
+        "map_threshold": 0.0,
+        "weak": [],
+        "residual": zeros,
+    }
     logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
     views = ClassViews(**shown, values=values, logits=logits, weights=torch.ones(4, 2))
     random = replace(views, random_values=torch.tensor([[-1.0, 1.0]] * 4))

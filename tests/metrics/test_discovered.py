@@ -90,6 +90,20 @@ def test_planted_concepts_score_high(table: pd.DataFrame) -> None:
         assert beats(table, "logit drop", "random directions", item=name) == 1
 
 
+def test_drops_of_single_random_activations(bank: ConceptBank) -> None:
+    columns = ["value", "low", "high", "n"]
+    # A single concept is the strongest of all images.
+    alone = score_discovered(Given(), ConceptBank(bank.cavs[:1]), IMAGES, linear(PLANTED), n_banks=5)
+    single = row(alone, "logit drop", "random activations", item="one concept")
+    assert single[columns].tolist() == pytest.approx(row(alone, "logit drop", "random activations", l=1)[columns])
+    # The head reads the first two of the planted concepts, and places show one each.
+    table = score_discovered(Given(), bank, IMAGES, linear(PLANTED[:2]), n_splits=1)
+    single = row(table, "logit drop", "random activations", item="one concept")
+    overall = row(table, "logit drop", "random activations", l=1)
+    assert single["n"] > 39
+    assert single["low"] < overall["low"] < overall["high"] < single["high"]
+
+
 def test_directions_that_are_random_score_as_random_ones_do() -> None:
     bank = ConceptBank.random(L, D, seed=5)
 

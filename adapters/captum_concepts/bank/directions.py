@@ -27,6 +27,9 @@ HOLD_BACK = 0.2
 WEAK = 0.6
 """Balanced accuracy on held-out images below which a direction is called weak."""
 
+SIGNIFICANT = 0.05
+"""P-value from which on a direction is called weak."""
+
 #: Steps of the SVM's solver; it takes some thousands where it converges, and none are enough for huge embeddings.
 _MOST_STEPS = 1_000_000
 
@@ -242,6 +245,22 @@ def warn_of_few_images(names: list[str], positives: np.ndarray, negatives: np.nd
 def weak_concepts(test_accuracy: Tensor, names: list[str]) -> list[str]:
     """Return the names of concepts that are hardly distinguishable from chance on images held back."""
     return [names[j] for j in torch.nonzero(test_accuracy < WEAK).flatten().tolist()]
+
+
+def describe_weak(p_values: Tensor, test_accuracy: Tensor) -> list[str]:
+    """Return for each direction that is not told from random images how little is known of it; "" for all others.
+
+    A p-value decides where there is one, the accuracy on images held back otherwise.
+    """
+    texts = []
+    for p, accuracy in zip(p_values.tolist(), test_accuracy.tolist(), strict=True):
+        if p >= SIGNIFICANT:
+            texts.append(f"weak direction (p = {p:.2f})")
+        elif math.isnan(p) and accuracy < WEAK:
+            texts.append(f"weak direction (held-out accuracy {accuracy:.2f})")
+        else:
+            texts.append("")
+    return texts
 
 
 def warn_of_weak(test_accuracy: Tensor, names: list[str]) -> None:

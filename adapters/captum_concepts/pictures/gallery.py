@@ -380,14 +380,19 @@ def as_picture(name: str, image: Tensor | ArrayLike) -> np.ndarray:
         array = np.moveaxis(array, 0, -1)
     check_finite(name, array)
     array = array / 255.0 if array.dtype == np.uint8 else array.astype(np.float64)
+    check_levels(name, array.min(), array.max())
+    return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
+
+
+def check_levels(name: str, low: float, high: float) -> None:
+    """Raise if the lowest or highest number of pictures is outside [0, 1]."""
     # Resizing with bicubic filters leaves the range by a hair.
-    if array.min() < -1e-2 or array.max() > 1 + 1e-2:
+    if low < -1e-2 or high > 1 + 1e-2:
         raise ValueError(
             f"Expected argument `{name}` to hold uint8, or floats in [0, 1], but got values from "
-            f"{array.min():.3g} to {array.max():.3g}. Undo the normalisation (times the deviation, plus the "
+            f"{low:.3g} to {high:.3g}. Undo the normalisation (times the deviation, plus the "
             "mean) before drawing."
         )
-    return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
 
 
 def _as_map(map_: Tensor | ArrayLike) -> np.ndarray:

@@ -28,7 +28,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.shown import clip_text, readable_name, signed_text
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.models.interventions import chosen_concepts
-from captum_concepts.pictures.gallery import MARKS, PALETTE, TILE, figure_of, plot_coam
+from captum_concepts.pictures.gallery import MARKS, PALETTE, TILE, check_levels, figure_of, plot_coam
 from captum_concepts.pictures.views import (
     ClassViews,
     ConceptViews,
@@ -69,7 +69,9 @@ def show_concepts(
     colour bar, so that they can be compared; it is in units of the concept values where the model's formula tells how
     (`PostHocCBM`, linear `BottleneckCBM`), and begins at the threshold from which on a concept is present, where there
     is one. Below the class is the range of 95 % of the values of random directions, for a model with random banks
-    (``PostHocCBM.fit(random_banks=39)``). Nothing is shown or saved, and pyplot does not know of the figure.
+    (``PostHocCBM.fit(random_banks=39)``). A concept is grey and has the words "weak direction" if its direction is not
+    told from random images (p-value of at least .05 or, without one, held-out accuracy below .6). Nothing is shown or
+    saved, and pyplot does not know of the figure.
 
     Parameters
     ----------
@@ -134,6 +136,8 @@ def show_concepts(
     check_whole("top", top, 1)
     if by is not None:
         check_choice("by", by, BY)
+    # Before the model runs, which may take minutes.
+    tiles = _pictures(pictures, images, model)
     views = _compute_views(model, images, layer, bank, batch_size)
     by = ("contribution" if isinstance(views, ClassViews) else "value") if by is None else by
     n, n_concepts = views.values.shape
@@ -149,7 +153,6 @@ def show_concepts(
     names = None
     if isinstance(views, ClassViews):
         names = class_labels(class_names or getattr(model, "class_names", None), views.logits.shape[1])
-    tiles = _pictures(pictures, views, model)
     maps = views.maps.gather(1, chosen[:, :, None, None].expand(-1, -1, *views.maps.shape[2:]))
     low, high = scale_of(maps, views.map_threshold)
     has_residual = isinstance(views, ClassViews) and bool(views.residual.abs().max() > 1e-4)
@@ -163,7 +166,12 @@ def show_concepts(
             absent = views.threshold is not None and value < views.threshold
             mark = None if present is None or absent else bool(present[i, j])
             name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
+            weak = views.weak[j]
+            # No line ends within "p = 0.87".
+            name += "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
             plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
+            if weak:
+                ax.title.set_color(_GREY)
         if isinstance(views, ClassViews):
             total = views.logits[i].max().item()
             parts = views.contributions[i]
@@ -230,11 +238,12 @@ def show_top_images(
     >>> figure.savefig("red.png")
     """
     check_whole("top", top, 1)
+    # Before the model runs, which may take minutes.
+    tiles = _pictures(pictures, images, model)
     views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
     (j,) = find_names("concept", views.names, [concept])
     present = _as_concept_labels(concept_labels, n, n_concepts)
-    tiles = _pictures(pictures, views, model)
     rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
     low, high = scale_of(views.maps[rows, j], views.map_threshold)
     columns = min(len(rows), 4)
@@ -246,7 +255,9 @@ def show_top_images(
         plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
     for ax in flat[len(rows) :]:
         ax.set_visible(False)
-    figure.suptitle(clip_text(readable_name(views.names[j]), 60), fontsize="medium", parse_math=False)
+    title = clip_text(readable_name(views.names[j]), 60) + (f"\n{views.weak[j]}" if views.weak[j] else "")
+    colour = _GREY if views.weak[j] else "black"
+    figure.suptitle(title, fontsize="medium", parse_math=False, color=colour)
     _draw_colour_bar(figure, axes, low, high, views)
     return figure, flat[: len(rows)]
 
@@ -356,13 +367,17 @@ def _as_concept_labels(labels: Tensor | ArrayLike | None, n: int, n_concepts: in
     return array
 
 
-def _pictures(pictures: Tensor | ArrayLike | None, views: ConceptViews, model: nn.Module | Backbone) -> Tensor:
-    """Return the images as they are shown, (N, 1 or 3, H, W)."""
+def _pictures(pictures: Tensor | ArrayLike | None, images: Tensor | ArrayLike, model: nn.Module | Backbone) -> Tensor:
+    """Return the images as they are shown, (N, 1 or 3, H, W), or raise if they cannot be drawn."""
+    tensor = check_images(images)
+    name, n = "images", len(tensor)
     if pictures is None:
-        return as_pictures(views.images, known_normalisation(model))
-    tensor = check_images(pictures, "pictures")
-    if len(tensor) != len(views.images):
-        raise ValueError(f"Expected argument `pictures` to hold N = {len(views.images)} images but got {len(tensor)}.")
+        tensor = as_pictures(tensor, known_normalisation(model))
+    else:
+        name, tensor = "pictures", check_images(pictures, "pictures")
+        if len(tensor) != n:
+            raise ValueError(f"Expected argument `pictures` to hold N = {n} images but got {len(tensor)}.")
+    check_levels(name, tensor.min().item(), tensor.max().item())
     return tensor
 
 
@@ -380,8 +395,8 @@ def _class_title(views: ClassViews, i: int, names: list[str], labels: Tensor | N
 def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figure, np.ndarray]:
     """Return a figure of rows of square tiles, each with a wider one for a waterfall at its end."""
     widths = [1.0] * tiles + [2.6] * waterfall
-    # Titles have up to five lines.
-    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.6) * rows + 0.2)
+    # Titles have up to six lines.
+    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.7) * rows + 0.2)
     figure = Figure(figsize=size, layout="compressed")
     return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
 

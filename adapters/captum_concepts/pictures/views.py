@@ -20,6 +20,7 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts.backbones.backbone import Backbone, Normalisation, own_normalisation
+from captum_concepts.bank.directions import describe_weak
 from captum_concepts.models.bottleneck import BottleneckLayer
 from captum_concepts.models.chain import ConceptChain, ConceptLayer
 
@@ -46,6 +47,7 @@ class ConceptViews:
     names: list[str]
     threshold: float | None  # of a value, from which on its concept is present
     map_threshold: float | None  # of a map, likewise
+    weak: list[str]  # L: "weak direction (p = 0.87)" where it is not told from random images, else ""
 
     def importance(self, by: str) -> Tensor:
         """Return the numbers (N, L) that rank concepts."""
@@ -102,6 +104,9 @@ def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 6
         names=check_names(getattr(layer, "names", None), values.shape[1]),
         threshold=threshold,
         map_threshold=None if threshold is None or not isinstance(model, ConceptChain) else 0.0,
+        weak=describe_weak(layer.p_values, layer.test_accuracy)
+        if isinstance(layer, ConceptLayer)
+        else [""] * values.shape[1],
     )
 
 

@@ -72,15 +72,19 @@ class TCAVScores(dict[str, TCAVScore]):
         A bar is the mean score, its line reaches from the smallest to the largest. A star marks a layer that passed its
         test. The dashed line is chance, 0.5.
 
+        The permutation test rests on the mean derivative, not on the score, which may be 0 or 1 for random directions
+        too. A new figure therefore has a second panel, with the stars: each mean derivative, divided by the root mean
+        square of its random directions, in front of their whole range in grey. It is ``figure.axes[1]``.
+
         Parameters
         ----------
         ax : Axes, optional
-            Axes to draw on; None for a new figure, which is not registered with pyplot.
+            Axes to draw the scores on; None for a new figure, which is not registered with pyplot.
 
         Returns
         -------
         tuple of Figure and Axes
-            To go on drawing, or ``fig.savefig(path)``; nothing is shown or saved.
+            The axes of the scores, to go on drawing, or ``fig.savefig(path)``; nothing is shown or saved.
 
         Raises
         ------
@@ -91,11 +95,17 @@ class TCAVScores(dict[str, TCAVScore]):
             raise ValueError("Expected the scores of at least one concept but there is none.")
         layers = list(next(iter(self.values())).layers)
         labels = [*(clip_text(readable_name(name), 24) for name in self), "random"]
+        tested = [layer for score in self.values() for layer in score.layers.values()]
+        permuted = any(layer.random_derivatives for layer in tested)
+        below = None
         if ax is None:
             # So many inches that neighbouring names do not touch.
             letters = max(map(len, labels))
             width = 1.5 + (len(self) + 1) * max(0.8, 0.35 * len(layers), 0.3 + 0.085 * letters)
-            ax = Figure(figsize=(width, 3.2), layout="constrained").subplots()
+            if permuted:
+                ax, below = Figure(figsize=(width, 5.2), layout="constrained").subplots(2, sharex=True)
+            else:
+                ax = Figure(figsize=(width, 3.2), layout="constrained").subplots()
         share = 0.8 / len(layers)
         colours = mpl.colormaps["viridis"](np.linspace(0.1, 0.8, len(layers)))
         for k, layer in enumerate(layers):
@@ -103,7 +113,9 @@ class TCAVScores(dict[str, TCAVScore]):
             offset = (k - (len(layers) - 1) / 2) * share
             for place, result in enumerate(of_layer.values()):
                 _draw_bar(ax, place + offset, share, result.scores, colours[k], layer if place == 0 else None)
-                if result.passed:
+                if below is not None:
+                    _draw_derivative(below, place + offset, share, result, colours[k])
+                elif result.passed:
                     ax.text(place + offset, max(result.scores) + 0.02, "*", ha="center", va="bottom")
             _draw_bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
@@ -115,7 +127,17 @@ class TCAVScores(dict[str, TCAVScore]):
         figure = figure_of(ax)
         if len(layers) > 1:
             ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-        ax.set_title("* differs from random images", fontsize="small", loc="right")
+        if permuted:
+            star = "* mean derivative differs from random images\n(permutation test, corrected)"
+        else:
+            star = "* differs from random images"
+        if below is not None:
+            below.axhline(0, color="black", linewidth=0.8)
+            # Room for the stars.
+            below.margins(y=0.12)
+            below.set_ylabel("mean derivative /\nRMS of random directions")
+            below.spines[["top", "right"]].set_visible(False)
+        (ax if below is None else below).set_title(star, fontsize="small", loc="right")
         return figure, ax
 
 
@@ -141,6 +163,29 @@ def _draw_bar(
     mean = defined.mean()
     ax.bar(place, mean, width * 0.9, color=colour, label=label)
     ax.errorbar(place, mean, [[mean - defined.min()], [defined.max() - mean]], color="black", capsize=3, linewidth=1)
+
+
+def _draw_derivative(ax: Axes, place: float, width: float, result: LayerScore, colour: object) -> None:
+    """Draw a mean derivative in front of the range of its random directions, in units of their root mean square."""
+    random = np.array(result.random_derivatives)
+    random = random[~np.isnan(random)]
+    unit = math.sqrt(np.square(random).mean()) if len(random) else 0.0
+    if not unit or math.isnan(result.derivative):
+        ax.text(place, 0, "undefined", ha="center", va="bottom", rotation=90, fontsize="x-small")
+        return
+    height, low, high = result.derivative / unit, random.min() / unit, random.max() / unit
+    ax.bar(place, high - low, width * 0.9, bottom=low, color=_RANDOM, alpha=0.4)
+    ax.bar(place, height, width * 0.5, color=colour)
+    if result.passed:
+        above = height > 0
+        ax.annotate(
+            "*",
+            (place, max(height, high) if above else min(height, low)),
+            xytext=(0, 1 if above else -1),
+            textcoords="offset points",
+            ha="center",
+            va="bottom" if above else "top",
+        )
 
 
 def tcav_folders(

@@ -213,6 +213,7 @@ def _printed(table: pd.DataFrame) -> pd.DataFrame:
             printed[f"random {what}s"] = spread(what)
     if (table["value_is"] != "").all():
         printed.insert(4, "value is", table["value_is"])
+    printed = printed.rename(columns={"p_value": "p of direction"})
     return printed.dropna(axis="columns", how="all")
 
 

@@ -108,6 +108,7 @@ def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureF
     assert (table["random_value_low"] < table["random_value_high"]).all()
     # The place of each value among those of random directions is printed and written.
     assert "value is" in printed[0]
+    assert "p of direction" in printed[0]
     above, below = table["value"] > table["random_value_high"], table["value"] < table["random_value_low"]
     assert ((table["value_is"] == "above random") == above).all()
     assert ((table["value_is"] == "below random") == below).all()
@@ -187,7 +188,7 @@ def test_the_first_image_is_answered_right_with_concepts_unlike_random_ones() ->
     values = torch.tensor([[0.0, 2.0], [2.0, 2.0], [0.5, -2.0], [0.0, 0.0]])
     ranges = torch.tensor([[-1.0, 1.0]] * 4)
     empty = torch.zeros(0)
-    views = ClassViews(empty, values, empty, [], None, None, logits, empty, empty, ranges)
+    views = ClassViews(empty, values, empty, [], None, None, [], logits, empty, empty, ranges)
     # Of the right answers 0 and 2 have one such concept each, and 2 is the more probable.
     assert clearest_first(views, torch.tensor([0, 1, 0, 1])) == [2, 0, 1, 3]
     ranges[2] = torch.tensor([-3.0, 3.0])
