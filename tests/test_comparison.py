@@ -160,7 +160,9 @@ def test_cgim_is_compared_by_classes() -> None:
     undefined = compare(apart)
     assert undefined["n"].tolist()[1:] == [0] * 4
     assert undefined["undefined"].tolist()[1:] == [4, 6, 4, 6]
-    assert undefined.loc[1:, ["value_a", "value_b", "difference", "low", "high", "p", "p_adjusted"]].isna().all(axis=None)
+    assert (
+        undefined.loc[1:, ["value_a", "value_b", "difference", "low", "high", "p", "p_adjusted"]].isna().all(axis=None)
+    )
     assert undefined["p_adjusted"][0] == undefined["p"][0]
     with pytest.raises(ValueError, match="'class concepts' with those of 'class importance'"):
         compare(both[both["metric"] != "class concepts"])
