@@ -153,6 +153,10 @@ def test_cgim_is_compared_by_classes() -> None:
             (expected.difference, expected.low, expected.p)
         )
         assert (row["n"], row["undefined"]) == (expected.n, expected.undefined)
+    with pytest.raises(ValueError, match="'class concepts' with those of 'class importance'"):
+        compare(both[both["metric"] != "class concepts"])
+    with pytest.raises(ValueError, match="for the same classes and concepts"):
+        compare(both[~((both["metric"] == "class importance") & (both["label"] == 5))])
     # No class is predicted correctly by both: nothing is compared, and no p-value is counted.
     apart = both.copy()
     of_class = apart["metric"] == "class importance"
@@ -164,10 +168,6 @@ def test_cgim_is_compared_by_classes() -> None:
         undefined.loc[1:, ["value_a", "value_b", "difference", "low", "high", "p", "p_adjusted"]].isna().all(axis=None)
     )
     assert undefined["p_adjusted"][0] == undefined["p"][0]
-    with pytest.raises(ValueError, match="'class concepts' with those of 'class importance'"):
-        compare(both[both["metric"] != "class concepts"])
-    with pytest.raises(ValueError, match="for the same classes and concepts"):
-        compare(both[~((both["metric"] == "class importance") & (both["label"] == 5))])
 
 
 def small_cbm(seed: int) -> PostHocCBM:
