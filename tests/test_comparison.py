@@ -159,6 +159,17 @@ def test_cgim_is_compared_by_classes() -> None:
         compare(*(both[both["model"] == name] for name in ("x", "y")))
     with pytest.raises(ValueError, match="for the same classes and concepts"):
         compare(both[~((both["metric"] == "class importance") & (both["label"] == 5))])
+    # No class is predicted correctly by both: nothing is compared, and no p-value is counted.
+    apart = both.copy()
+    of_class = apart["metric"] == "class importance"
+    apart.loc[of_class & ((apart["model"] == "x") == (apart["label"] < 3)), "value"] = math.nan
+    undefined = compare(apart)
+    assert undefined["n"].tolist()[1:] == [0] * 4
+    assert undefined["undefined"].tolist()[1:] == [4, 6, 4, 6]
+    assert (
+        undefined.loc[1:, ["value_a", "value_b", "difference", "low", "high", "p", "p_adjusted"]].isna().all(axis=None)
+    )
+    assert undefined["p_adjusted"][0] == undefined["p"][0]
 
 
 def small_cbm(seed: int) -> PostHocCBM:

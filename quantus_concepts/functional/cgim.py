@@ -238,6 +238,8 @@ def agreement(importance: Tensor, class_concepts: Tensor, per: str, centred: boo
     importance = at_least_float32(importance)
     missing = importance.isnan().any(-1, keepdim=True)
     dim = -1 if per == "class" else -2
+    if not importance.shape[dim]:  # nothing to compare, and no largest entry
+        return importance.new_full(importance.sum(dim).shape, torch.nan)
     a = _compared(importance, missing, dim, centred)
     b = _compared(class_concepts.to(importance), missing, dim, centred)
     # Scaled to a largest entry of 1 first: squares of small importances underflow, those of large ones overflow.

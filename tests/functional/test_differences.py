@@ -110,6 +110,12 @@ def test_jackknife_against_the_reference(per: str, centred: bool) -> None:
     scores = cgim(first.double()[kept], truth.double()[kept], per, centred)
     assert result.first == pytest.approx(scores.nanmean().item())
     assert math.isnan(cgim_difference(first[:3], second[:3], truth[:3], per, centred).p)
+    # No class is predicted correctly by both.
+    first[:4], second[4:] = torch.nan, torch.nan
+    nothing = cgim_difference(first, second, truth, per, centred)
+    assert np.isnan([*nothing[:5], nothing.p]).all()
+    assert (nothing.n, nothing.undefined) == (0, 5 if per == "concept" else 7)
+    assert cgim(first[:0], truth[:0], per, centred).isnan().tolist() == [True] * (5 if per == "concept" else 0)
 
 
 def test_coverage_of_the_jackknife() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from captum_concepts._support.shown import readable_name
 from html_pages import HTMLPage
+from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import dots, report_style
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, write_report
@@ -119,6 +121,25 @@ def test_the_verdicts_of_a_table_are_in_its_csv():
     lines = table(rows).csv.splitlines()
     assert lines[0] == "model,metric,value,low,high,random_low,random_high,n,verdict"
     assert [line.rpartition(",")[2] for line in lines[1:]] == ["above", "within"]
+
+
+def test_a_comparison_is_written_for_readers_and_as_numbers():
+    numbers = {"value_a": 0.5, "value_b": 0.2, "difference": 0.3, "low": 0.1, "high": 0.5, "n": 9, "p_adjusted": 1e-5}
+    rows = [{"what": "x", **numbers}, {"what": "y", **dict.fromkeys(numbers, math.nan), "n": 0}]
+    rows.append({"what": "z", **numbers, "verdict": "no verdict"})
+    shown = comparison_table("one", "", pd.DataFrame(rows).assign(metric="m", a="a", b="b").fillna({"verdict": ""}))
+    lines = [line for line in shown.latex.splitlines() if line.endswith(r"\\")]
+    assert lines[1].endswith(r"& 0.30 {\scriptsize (0.10 to 0.50)} & $<$ .001 & above 0 \\")
+    assert lines[2].startswith("y & a & b & – & – & – & – & –")
+    assert lines[3].endswith(r"& no verdict \\")
+    table = pd.read_csv(io.StringIO(shown.csv))
+    assert table.groupby("column")["value"].agg(list).to_dict() == {
+        "first": [0.5] * 2,
+        "second": [0.2] * 2,
+        "first less second": [0.3] * 2,
+        "adjusted p": [1e-5] * 2,
+    }
+    assert table.loc[table["column"] == "first less second", "verdict"].tolist() == ["above 0", "no verdict"]
 
 
 def test_names_of_users_are_texts_in_html_and_in_latex():

@@ -191,8 +191,12 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
 
 def nearest_functions(module: ModuleType, name: str, n_first: int = 5) -> list[str]:
     """Return the functions of a user's module whose names are nearest; the first ones where none is near."""
-    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or functions[:n_first]
+    functions = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
+    if module.__name__.startswith(USER_FILE):  # not what it imports
+        functions = {
+            key: value for key, value in functions.items() if getattr(value, "__module__", None) == module.__name__
+        }
+    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or [*functions][:n_first]
 
 
 def error_text(error: BaseException) -> str:

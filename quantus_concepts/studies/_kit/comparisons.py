@@ -53,20 +53,22 @@ def comparison_table(
 ) -> Table:
     """Declare the table of a comparison: a row for each of its rows, whose columns ``what, a, b`` name it.
 
-    The means of both are over the images in which both are defined.
+    The means of both are over the images in which both are defined. A column ``verdict`` stands in place of above or
+    below 0.
     """
     keys = ["metric", "what", "a", "b"]
     parts = []
     for column, value in (("first", "value_a"), ("second", "value_b")):
         parts.append(result[keys].assign(column=column, value=result[value]))
-    said = [difference_text(row) for row in result.to_dict("records")]
+    said = [row.get("verdict") or difference_text(row) for row in result.to_dict("records")]
     # A difference without an interval supports no conclusion.
     shown = result["difference"].where(result["low"].notna())
     differences = result[[*keys, "low", "high", "n"]].assign(value=shown, column=DIFFERENCE)
     parts.append(differences.assign(verdict=said))
-    texts = [p_text(p) for p in result["p_adjusted"].to_numpy(float)]
-    parts.append(result[keys].assign(value=np.nan, text=texts, column=P))
+    p_values = result["p_adjusted"].to_numpy(float)
+    parts.append(result[keys].assign(value=p_values, text=[p_text(p) for p in p_values], column=P))
     parts.append(result[keys].assign(value=np.nan, text=said, column=SAID))
     cells = pd.concat(parts, ignore_index=True)
-    cells = cells.assign(text=cells["text"].fillna(""), verdict=cells["verdict"].fillna(""))
+    undefined = cells["value"].isna() & cells["text"].isna()
+    cells = cells.assign(text=cells["text"].mask(undefined, UNKNOWN).fillna(""), verdict=cells["verdict"].fillna(""))
     return Table(name, title, cells, keys[1:], ["column"], write, caption)

@@ -186,6 +186,7 @@ class Table:
     def csv(self) -> str:
         """The table's numbers, one a row, with interval, random range and verdict."""
         frame = self._cells
+        frame = frame[frame["value"].notna()]
         rows = frame.to_dict("records")
         said = [row.get("verdict") for row in rows]
         verdicts = [
@@ -202,7 +203,8 @@ def _order(column: pd.Series) -> list[Any]:
 def _tex(text: object) -> str:
     text = " ".join(str(text).split())  # a blank line would end a paragraph
     escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
-    return escaped.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ").replace("−", "$-$")
+    escaped = escaped.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ")
+    return re.sub("([<>])", r"$\1$", escaped).replace("−", "$-$")
 
 
 @dataclass(frozen=True)

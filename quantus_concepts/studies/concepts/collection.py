@@ -13,13 +13,14 @@ from torch import Tensor
 
 from captum_concepts._support.progress import hide_bars
 from captum_concepts.backbones.networks import Network
+from captum_concepts.bank.directions import list_first
 from quantus_concepts.metrics import ConceptState, concept_state
 from quantus_concepts.metrics.host.model import models_of_random_banks
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.concepts.comparisons import compared_rows
-from quantus_concepts.studies.concepts.data import Source, learnable_concepts, load_data, same_images
+from quantus_concepts.studies.concepts.data import BenchmarkData, Source, learnable_concepts, load_data, same_images
 from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
 from quantus_concepts.studies.concepts.study import (
     EXPLORER,
@@ -93,7 +94,7 @@ def collect(
         drawn = number if network is None else 0
         for rival in [
             *(score_backbone(folder, source, settings, other, drawn, seed) for other in others if other is not None),
-            *(score_own(folder, source, settings, own, drawn, seed) for own in own_models),
+            *(score_own(folder, source, settings, own, drawn, seed, data) for own in own_models),
         ]:
             rivals.setdefault(rival.name, []).append(rival)
         if number == 0:
@@ -129,11 +130,23 @@ def score_backbone(
 
 
 def score_own(
-    folder: RunFolder, source: Source, settings: Settings, own: OwnModel, seed_number: int, seed: int
+    folder: RunFolder,
+    source: Source,
+    settings: Settings,
+    own: OwnModel,
+    seed_number: int,
+    seed: int,
+    others: BenchmarkData,
 ) -> Rival:
-    """Score a concept model of the user's on the images of a seed."""
+    """Score a concept model of the user's on the images of a seed; `others` have the concepts of the study's models."""
     data = data_for(source, own, seed_number)
     folder.note(f"Normalisation for {own.name}: {normalisation_text(data)}.")
+    if further := [name for name in data.concept_names if name not in others.concept_names]:
+        folder.note(
+            f"{own.name} has concepts that the study's models lack: {list_first(further)}. Its numbers "
+            "are those of all its concepts, so a difference can come from other concepts; only CGIM correlation is "
+            "compared over the shared ones. For a fair comparison give it the same concepts."
+        )
 
     def run() -> dict[str, Tensor]:
         controls = models_of_random_banks(own.model)

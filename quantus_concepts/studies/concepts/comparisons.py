@@ -67,12 +67,17 @@ def compare_rivals(compared: Mapping[str, pd.DataFrame], same_images: bool) -> p
     # Without part points there is no place, and a model may lack concepts.
     own = {name: rows[rows["explanation"].fillna("").isin(["", *RIVALS_BY])] for name, rows in own.items()}
     metrics = set.intersection(*({*rows["metric"]} for rows in own.values()))
-    concepts = set.intersection(*({*pick(rows, metric=CLASS_CONCEPTS)["item"]} for rows in own.values()))
+    concepts = set.intersection(*(concepts_of(rows) for rows in own.values()))
     own = {
         name: rows[rows["metric"].isin(metrics) & (rows["item"].isin(concepts) | ~rows["metric"].isin(OF_CLASSES))]
         for name, rows in own.items()
     }
     return _compare_pairs(((a, b, own[a], own[b]) for a, b in itertools.combinations(own, 2)), same_images)
+
+
+def concepts_of(images: pd.DataFrame) -> set[str]:
+    """Return the concepts that a table of scores of images is about."""
+    return {*pick(images, metric=CLASS_CONCEPTS)["item"]}
 
 
 def _own_scores(images: pd.DataFrame) -> pd.DataFrame:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from quantus_concepts.metrics.concepts.names import BOUNDS, CEM_GAIN, CGIM_CORRELATION, PART_SPECIFICITY
@@ -21,6 +22,7 @@ from quantus_concepts.studies.concepts.comparisons import (
     RIVALS_BY,
     compare_answers,
     compare_rivals,
+    concepts_of,
     discoveries_of,
     with_image_intervals,
     with_own_ranges,
@@ -47,6 +49,8 @@ from quantus_concepts.studies.concepts.terms import (
 )
 
 SMALL = "Small numbers: 95 % intervals; of random directions where 95 % of the banks lie."
+#: What is said of the concepts of a model that does not know its classes.
+NO_VERDICT = "no verdict"
 LEVELS = ("l = 1", "l = 3", "l = 5", "")
 #: What else the rows of a table of scores are about, besides the ranking.
 ROWS: dict[str, Mapping[float, str] | Mapping[str, str]] = {
@@ -79,7 +83,7 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
     important: list[Table | Picture] = [correlation, discoveries_table(rows, draws), cgim, histograms]
     important += figures.extremes(rows)
     sections = [
-        Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected)]),
+        Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected, rows)]),
         Section("Are the concepts present?", presence_tables(rows, published, whose)),
         Section("Are they in the right place?", place),
         Section("Are they important where they belong?", important, full_tables(rows, draws)),
@@ -134,6 +138,12 @@ def knows_classes(rows: pd.DataFrame) -> bool:
     return above or (held_out is not None and held_out["value"] >= WEAK)
 
 
+def has_random_range(rows: pd.DataFrame) -> bool:
+    """Whether the accuracy of random banks is known."""
+    accuracy = one(rows, model=POST_HOC, metric=ACCURACY, item="")
+    return accuracy is not None and pd.notna(accuracy["random_high"])
+
+
 def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdict]:
     """Return the answers on accuracy, presence, place and importance: in all images first.
 
@@ -141,7 +151,7 @@ def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdic
     does not know its classes has no verdict.
     """
     ours = pick(rows, model=POST_HOC)
-    text = "" if knows_classes(rows) else "no verdict"
+    text = "" if knows_classes(rows) else NO_VERDICT
 
     def by_ranking(question: str, metric: str, write: Writer = percent, **where: float | str) -> list[Verdict]:
         found = {name: one(ours, metric=metric, explanation=name, **where) for name in RANKINGS}
@@ -177,22 +187,35 @@ def own_range(rows: pd.DataFrame, draws: pd.DataFrame, ranking: str) -> str:
     return f"{counts}; {found.n_by_luck:.1f} by luck"
 
 
-def comparisons_table(collected: Collected) -> Table:
+def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
     """Return the paired differences of models, and of maps and their baselines."""
     compared = compare_answers(collected.compared, collected.same_images)
+    if not knows_classes(rows):
+        compared = without_verdict(compared, {*compared["a"]})
     caption = "On the same images, in % and percentage points (CGIM correlation: over classes): the first concept, and "
     caption += "maps at α = 1. p-values are corrected for all rows (Holm)."
     return comparison_table("comparisons", "Paired differences", compared, DIFFERENCES, caption)
+
+
+def without_verdict(compared: pd.DataFrame, models: Collection[str]) -> pd.DataFrame:
+    """Return a comparison that says nothing of the concepts of some models; accuracies are compared all the same."""
+    of_them = (compared["a"].isin(models) | compared["b"].isin(models)) & (compared["metric"] != ACCURACY)
+    return compared.assign(verdict=np.where(of_them, NO_VERDICT, ""))
 
 
 def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     """Return the numbers of each backbone and each model of the user's, and the paired differences of all of them."""
     if not collected.rivals:
         return []
+    tables = {collected.name: collected.compared} | {rival.name: rival.compared for rival in collected.rivals}
     of_model = {collected.name: pick(rows, model=POST_HOC)}
     for rival in collected.rivals:
         own = joined(rival.frame, rival.compared, collected.same_images)
         of_model[rival.name] = pick(own, model=POST_HOC)
+    # A model without random banks has no range that it could miss.
+    unknowing = [name for name, own in of_model.items() if has_random_range(own) and not knows_classes(own)]
+    concepts = {name: concepts_of(images) for name, images in tables.items()}
+    others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
     columns = {
         ACCURACY: pick(cells, metric=ACCURACY, item=""),
@@ -201,17 +224,25 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         CGIM_CORRELATION: pick(cells, metric=CGIM_CORRELATION, item_kind="concept", item=""),
     }
     cells = pd.concat(columns.values(), ignore_index=True)
+    missing = cells["value"].isna() & (cells["metric"] == CGIM_CORRELATION)
+    cells["text"] = [f"– ({n} undefined)" if gone else "" for n, gone in zip(cells["undefined"], missing, strict=True)]
     rankings = {"": ""} | {name: RANKINGS[name] for name in RIVALS_BY}
     cells = ordered(cells.fillna({"explanation": ""}), model=list(of_model), metric=list(columns), explanation=rankings)
     caption = (
         "In % and percentage points; CGIM correlation: its mean over the concepts. The first concept of all images, "
         "and maps at α = 1. Of a backbone it is the post-hoc CBM. The CSV has the random ranges that are known."
     )
-    differences = compare_rivals(
-        {collected.name: collected.compared} | {rival.name: rival.compared for rival in collected.rivals},
-        collected.same_images,
-    )
+    if (cells["text"] != "").any():
+        caption += " Undefined: too few classes have a correctly classified image, or the importance does not vary."
+    differences = without_verdict(compare_rivals(tables, collected.same_images), unknowing)
     every = "Each pair on the same images, as above; p-values are corrected for all rows (Holm)."
+    if others:
+        every += (
+            f" Other concepts than those of {collected.name}: {', '.join(others)}. Differences can come from them; "
+        )
+        every += "only CGIM correlation is over the concepts that all have."
+    if unknowing:
+        every += f" No verdict on the concepts of {', '.join(unknowing)}: the accuracy is not above random banks."
     return [
         Table("models", "All models", cells, ["model"], ["metric", "explanation"], DIFFERENCES, caption),
         comparison_table("models-compared", "Paired differences of all models", differences, DIFFERENCES, every),

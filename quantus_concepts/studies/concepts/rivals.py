@@ -13,6 +13,7 @@ from torch import nn
 
 from captum_concepts._support.running import to_model
 from captum_concepts.backbones.networks import Network, cut_network, load_network
+from captum_concepts.bank.directions import list_first
 from captum_concepts.models.cbm import PostHocCBM
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.studies.concepts.data import BenchmarkData, Source, learnable_concepts, same_images
@@ -89,5 +90,6 @@ def data_for(source: Source, own: OwnModel, seed_number: int) -> BenchmarkData:
     some = f" (or the {len(learnable.concept_names)} that can be learned)" if learnable.left_out else ""
     raise ValueError(
         f"Expected `--model` {own.name} to have the {len(everything.concept_names)} concepts{some} and the "
-        f"{everything.n_classes} classes of the data, in their order, but it has {counts[0]} and {counts[1]}."
+        f"{everything.n_classes} classes of the data, in their order, but it has {counts[0]} and {counts[1]}. "
+        f"The concepts are {list_first(everything.concept_names)}."
     )

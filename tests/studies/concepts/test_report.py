@@ -12,20 +12,23 @@ import pytest
 from quantus_concepts.functional.seeds import seeds_interval
 from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.results import load_paper
-from quantus_concepts.studies.concepts.collection import COLUMNS
+from quantus_concepts.studies.concepts.collection import COLUMNS, Collected
 from quantus_concepts.studies.concepts.comparisons import compare_answers, with_image_intervals, with_own_ranges
 from quantus_concepts.studies.concepts.figures import intervention_rows
 from quantus_concepts.studies.concepts.report import (
     accuracy_table,
+    comparisons_table,
     discoveries_table,
     full_tables,
     join_seeds,
     own_range,
     place_tables,
     presence_tables,
+    rivals_tables,
     settings_table,
     verdicts,
 )
+from quantus_concepts.studies.concepts.rivals import Rival
 from quantus_concepts.studies.concepts.terms import baseline_name, setting_name, shown_names
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
@@ -105,6 +108,46 @@ def test_a_model_that_does_not_know_its_classes_has_no_verdict():
     assert set(found.values()) == {"no verdict"}
     assert "no verdict" in accuracy_table(rows, trains=True).caption
     assert "no verdict" not in accuracy_table(joined(*KNOWS), trains=True).caption
+
+
+def scored(model: str, correct: int) -> pd.DataFrame:
+    """Return the accuracies and gains of 20 images of 10 classes."""
+    keys = {"model": model, "explanation": "contribution", "baseline": "", "seed": 4, "l": 1.0, "alpha": math.nan}
+    columns = {
+        "image": np.arange(20),
+        "label": np.arange(20) % 10,
+        "item": "",
+        "value": (np.arange(20) < correct) * 1.0,
+    }
+    truth = {"metric": "class concepts", "explanation": "", "item": "red", "value": np.linspace(0, 1, 20)}
+    rows = [pd.DataFrame(keys | columns | {"metric": metric}) for metric in ("CEM gain", "accuracy")]
+    return pd.concat([*rows, pd.DataFrame(keys | columns | truth)[:10]], ignore_index=True)
+
+
+@pytest.mark.parametrize("of", ["study", "rival", "rival without random banks", "neither"])
+def test_a_difference_of_a_model_without_verdict_has_none(of):
+    accuracies = [row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
+    weak, strong = (
+        pd.DataFrame([row(POST_HOC, "accuracy", value), *accuracies], columns=COLUMNS).astype({"l": "Int64"})
+        for value in (0.55, 0.75)
+    )
+    own, theirs = (weak if of == "study" else strong), (weak if of.startswith("rival") else strong)
+    theirs = theirs[:1] if "without" in of else theirs
+    compared = pd.concat([scored(POST_HOC, 19), scored("plain backbone", 2)], ignore_index=True)
+    rivals = [Rival("theirs", POST_HOC, theirs, scored(POST_HOC, 2))]
+    collected = Collected(own, compared, NO_DRAWS, None, "", False, False, True, False, "ours", rivals)
+    of_rivals = rivals_tables(collected, join_seeds(own))[1]
+    expected = "no verdict" if of in ("study", "rival") else "above 0"
+    for table, said in (
+        (of_rivals, expected),
+        (comparisons_table(collected, join_seeds(own)), "no verdict" if of == "study" else "above 0"),
+    ):
+        cells = table.frame[table.frame["column"] == "verdict"].set_index("what")["text"]
+        assert cells["CEM gain, by contribution"] == said
+        # Accuracies are compared all the same.
+        assert cells[["accuracy, by contribution"]].tolist() == ["above 0"]
+    named = "ours" if of == "study" else "theirs"
+    assert (f"No verdict on the concepts of {named}: " in of_rivals.caption) == (expected == "no verdict")
 
 
 @pytest.mark.parametrize(("by_value", "by_weight", "better"), [(0.4, 0.1, "value"), (0.1, 0.4, "weight")])

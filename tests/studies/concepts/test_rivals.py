@@ -44,6 +44,20 @@ def wide():
     return joint(4)
 
 
+def always(number, n_concepts):
+    model = joint(n_concepts)
+    model.head.bias.data = 100.0 * torch.eye(2)[number]
+    return model
+
+
+def apple():
+    return always(0, 3)
+
+
+def pear():
+    return always(1, 4)
+
+
 def network():
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -119,6 +133,35 @@ def test_each_has_the_numbers_that_it_has_alone_and_pairs_are_compared_image_by_
     assert "Normalisation for joint() of models.py: mean 0.2, 0.3, 0.4, deviation 0.5, 0.6, 0.7" in page
 
 
+def test_models_that_are_never_right_on_the_same_class_and_that_have_other_concepts():
+    concepts = Path("concepts.csv").read_text().splitlines()
+    Path("concepts.csv").write_text(
+        "".join(f"{line},{last}\n" for line, last in zip(concepts, ("blue", 0, 0), strict=True))
+    )
+    results(f"{FOLDER} --backbone first.py:network --model models.py:apple --model models.py:pear", "out")
+    page = Path("out/report.html").read_text("utf-8")
+    own = ["apple() of models.py", "pear() of models.py"]
+    compared = pd.read_csv("out/tables/models-compared.csv")
+    assert compared["value"].notna().all()
+    assert not compared["what"].str.startswith("CGIM").any()
+    # Each has accuracies, and undefined correlations with the reason.
+    assert set(compared.loc[compared["a"] == own[0], "column"]) == {
+        "first",
+        "second",
+        "first less second",
+        "adjusted p",
+    }
+    assert "& – (3 undefined)" in Path("out/tables/models.tex").read_text("utf-8")
+    assert "Undefined: too few classes have a correctly classified image" in page
+    assert "CGIM correlation, by value & network() of first.py & apple() of models.py & – & – & – & – & –" in Path(
+        "out/tables/models-compared.tex"
+    ).read_text("utf-8")
+    # One of the two has a concept that is left out of the bank.
+    assert "pear() of models.py has concepts that the study&#39;s models lack: blue." in page
+    assert "apple() of models.py has" not in page
+    assert "Other concepts than those of network() of first.py: pear() of models.py." in page
+
+
 def test_a_saved_model_goes_with_the_backbone_it_was_made_with():
     network = load_network("models.py:network")
     backbone, _ = cut_network(network, None, torch.zeros(1, 3, 24, 24))
@@ -154,9 +197,11 @@ def test_painted_birds_of_each_seed_are_those_of_the_small_network():
     {
         f"{FOLDER} {TWO} --weights none": "`--weights` has no effect with several --backbone",
         f"{FOLDER} --backbone first.py:network --backbone small": "`--backbone small` to be the first",
-        f"{FOLDER} --backbone first.py:network --model models.py:wide": "`--model` wide.* 3 concepts .* has 4 and 2",
+        f"{FOLDER} --backbone first.py:network --model models.py:wide": "`--model` wide.* 3 concepts .* has 4 and 2. "
+        "The concepts are red, green, stalk::short",
         f"{FOLDER} --backbone first.py:network --model network.py:model": "`--model` to be a concept model",
         f"{FOLDER} --backbone first.py:network --model models.py:joined": "'models.py:joined'. It has: joint, wide",
+        f"{FOLDER} --backbone first.py:network --model models.py:x": "'models.py:x'. It has: joint, birds, wide",
         f"{FOLDER} --backbone first.py:network --model parts.csv": "`--model` names what cannot be used, parts.csv",
     }.items(),
 )
