@@ -121,6 +121,7 @@ def test_an_older_torch_reads_safetensors_only(file: str, monkeypatch: pytest.Mo
     torch.save(state, "weights.pth")
     save_file(state, "weights.safetensors")
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.9.1+cpu"))
+    monkeypatch.setattr("captum_concepts._support.files.SAFE_TORCH", "2.10")
     monkeypatch.setattr(torch, "load", raising(AssertionError("a file was unpickled")))
     if file == "weights.safetensors":
         load_network("network.py:model", file)

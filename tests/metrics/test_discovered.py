@@ -95,7 +95,9 @@ def test_drops_of_single_random_activations(bank: ConceptBank) -> None:
     # A single concept is the strongest of all images.
     alone = score_discovered(Given(), ConceptBank(bank.cavs[:1]), IMAGES, linear(PLANTED), n_banks=5)
     single = row(alone, "logit drop", "random activations", item="one concept")
-    assert single[columns].tolist() == pytest.approx(row(alone, "logit drop", "random activations", l=1)[columns])
+    assert single[columns].tolist() == pytest.approx(
+        row(alone, "logit drop", "random activations", l=1)[columns].tolist()
+    )
     # The head reads the first two of the planted concepts, and places show one each.
     table = score_discovered(Given(), bank, IMAGES, linear(PLANTED[:2]), n_splits=1)
     single = row(table, "logit drop", "random activations", item="one concept")

@@ -87,11 +87,15 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
+#: The first PyTorch whose `weights_only=True` executes nothing.
+SAFE_TORCH = "2.10"
+
+
 def require_safe_torch(path: Path) -> None:
     """Raise where PyTorch is too old to read a file of `torch.save` without executing what is in it."""
     import torch  # not needed by who only writes files
 
-    if torch.__version__ < "2.10":
+    if torch.__version__ < SAFE_TORCH:
         raise ValueError(
             f"{path} is a file of torch.save, which torch {torch.__version__} cannot read safely: before 2.10 a file "
             "can execute code despite weights_only=True (CVE-2026-24747). Convert it with a newer torch, "
