@@ -13,14 +13,16 @@ import pytest
 import torch
 from captum.attr import Attribution, NoiseTunnel
 from captum.attr._models.base import _set_deep_layer_value
-from captum.testing.attr.helpers.gen_test_utils import get_target_layer, parse_test_config
-from captum.testing.attr.helpers.test_config import config
-from captum.testing.helpers.basic import assertTensorTuplesAlmostEqual
-from captum.testing.helpers.basic_models import BasicModel_ConvNet
 from torch import Tensor, nn
 
 import captum_concepts
 from captum_concepts import CoAM, RandomAttribution, SobelEdges, SteeredRISE
+
+pytest.importorskip("captum.testing", reason="this version of Captum installs no helpers for tests")
+from captum.testing.attr.helpers.gen_test_utils import get_target_layer, parse_test_config
+from captum.testing.attr.helpers.test_config import config
+from captum.testing.helpers.basic import assertTensorTuplesAlmostEqual
+from captum.testing.helpers.basic_models import BasicModel_ConvNet
 
 #: Every attribution that the package exports.
 OURS = [
