@@ -203,7 +203,8 @@ def _printed(table: pd.DataFrame) -> pd.DataFrame:
 
     def spread(what: str) -> pd.Series:
         low, high = table[f"random_{what}_low"], table[f"random_{what}_high"]
-        place = np.select([table[what] > high, table[what] < low], ["above", "below"], "within")
+        where = np.select([table[what] > high, table[what] < low], ["above", "below"], "within")
+        place = pd.Series(where, index=table.index, dtype=str)
         return place + " " + low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
 
     printed = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
