@@ -526,7 +526,7 @@ class ConceptBank:
         )
         if values and all(isinstance(value, bool | np.bool_) for value in values):
             check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
-            values = np.flatnonzero(np.asarray(values)).tolist()
+            values = [int(place) for place in np.flatnonzero(np.asarray(values))]
         chosen = [place for value in values for place in find_names("concepts", self.names, [value])]
         if not chosen:
             raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")

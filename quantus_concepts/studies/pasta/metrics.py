@@ -85,7 +85,7 @@ def measure_ratings(
     values |= {name: np.full(len(ratings), np.nan) for name in (*FAITHFULNESS, *SENSITIVITY)}
     for method, explain in (methods or {}).items():
         rows = np.flatnonzero((ratings.explainer_ids == method) & (ratings.modalities == "map"))
-        explanations: list[Any] = [ratings.explanations[row] for row in rows]
+        explanations: list[Any] = [ratings.explanations[int(row)] for row in rows]
         images = torch.stack([explanation.image.float() for explanation in explanations])
         maps = torch.cat(
             [resize(each.map.float()[None, None], (images.shape[2], images.shape[3]))[:, 0] for each in explanations]
