@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 import itertools
 from collections import deque
@@ -20,7 +19,7 @@ from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_ME
 from torch import nn
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import as_list, check_mapping, check_whole, to_array
+from captum_concepts._support.checks import as_list, check_keywords, check_mapping, check_whole, to_array
 from captum_concepts._support.running import evaluation_mode, warn_user
 from captum_concepts._support.shown import one_line
 from captum_concepts.attributions.controls import RandomAttribution
@@ -190,7 +189,9 @@ def evaluate(
         raise ValueError("Expected argument `call_kwargs` to hold at least one entry but it is empty.")
     _check_control(control, xai_methods)
     check_whole("n_baselines", n_baselines, 1)
-    _check_keywords(kwargs)
+    own = [*inspect.signature(evaluate).parameters][:-1]
+    known = [*own, *CallArguments.__annotations__]
+    check_keywords("evaluate", kwargs, known, "Arguments of one method go into its dict.")
     if baselines and control is not None:
         raise ValueError("Expected either `control` or `baselines=True` but got both.")
     # Quantus explains with Gradient under a dict without a method, whatever its key.
@@ -451,16 +452,6 @@ def _check_subjects(metrics: Mapping[str, Any], xai_methods: Mapping[str, Any]) 
     for name, method in xai_methods.items():
         if not isinstance(method, Mapping) and (callable(method) or hasattr(method, "attribute")):
             to_explainer(f"xai_methods[{name!r}]", method)
-
-
-def _check_keywords(keywords: Mapping[str, Any]) -> None:
-    """Raise for a keyword that neither `evaluate` nor a metric's call has, naming the nearest."""
-    names = [*[*inspect.signature(evaluate).parameters][:-1], *CallArguments.__annotations__]
-    for name in keywords:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else "Arguments of one method go into its dict."
-            raise TypeError(f"evaluate has no argument `{name}`. {hint}")
 
 
 def _check_control(control: Any, xai_methods: Mapping[str, Any]) -> None:

@@ -119,15 +119,15 @@ def explore(
 ) -> Explorer:
     """Make a page on which to look at a concept model's images and to correct its concepts.
 
-    The page shows each image with concept maps over it on one common scale, the values with their threshold, labels and
-    contributions, and, where the model was fitted with random banks (``PostHocCBM.fit(random_banks=39)``), whether each
-    value lies above, within or below the range of 95 % of random directions. A concept is grey and has the words "weak
-    direction" if the direction itself is not told from random images: its p-value is at least .05 or, without one, its
-    accuracy on images held back is below .6. It begins with an image whose answer is
-    clear: predicted correctly, with a strong concept above that range. Concepts are corrected by sliders: logits and
-    probabilities are computed anew in the page, for a linear head; the residual of a `ResidualCBM` stays as it is.
-    Images are sorted by score and filtered by class and concept. The address holds what is shown, so that a view can be
-    shared. The page is one file that loads nothing.
+    The page shows each image with concept maps over it on one common scale, the values with their threshold, labels
+    and contributions, and, where the model was fitted with random banks (``PostHocCBM.fit(random_banks=39)``),
+    whether each value lies above, within or below the range of 95 % of random directions. A concept is grey and has
+    the words "weak direction" if the direction itself cannot be distinguished from random images: its p-value is at
+    least .05 or, without one, its accuracy on images held back is below .6. The page begins with an image whose
+    answer is clear: predicted correctly, with a strong concept above that range. Concepts are corrected by sliders:
+    logits and probabilities are computed anew in the page, for a linear head; the residual of a `ResidualCBM` stays
+    as it is. Images are sorted by score and filtered by class and concept. The address holds what is shown, so that a
+    view can be shared. The page is one file that loads nothing.
 
     Parameters
     ----------

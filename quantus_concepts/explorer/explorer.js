@@ -395,7 +395,7 @@
   at("units").textContent = "One scale for all maps and images" + (data.exact ? "; the mean of a map is the concept's value." : ". Maps are local evidence for the concept, not a decomposition of its value.");
   at("key").textContent = "Value: the mark is this image" + (data.threshold === null ? "" : ", the line the threshold") +
     (data.random_values ? "; grey is where 95 % of random directions lie, and the word says whether the value is above, within or below." : ".") + (data.present ? " ✓ and ✗: labelled present and absent." : "") +
-    (data.weak.some(Boolean) ? " Weak direction: it is not told from random images, so neither its value nor its map means the concept." : "");
+    (data.weak.some(Boolean) ? " Weak direction: it cannot be distinguished from random images, so neither its value nor its map means the concept." : "");
   at("correct").hidden = !data.linear;
   recall();
   show();

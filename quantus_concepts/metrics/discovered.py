@@ -146,14 +146,17 @@ def score_discovered(
     check_finite("images", embeddings)
     cavs = bank.cavs.detach().to(embeddings)
     check_axes(embeddings=(embeddings, "N d"), places=(places, "n d"), cavs=(cavs, "L d"))
+    # A factorisation needs as many places as it gives concepts.
+    least = 1
     if discover is None and bank.settings.get("method") == "nmf":
+        least = len(cavs)
         discover = lambda rows, number: factorise(rows, len(cavs), number)  # noqa: E731
     data = _Data(places, owners, embeddings, bank.names, seed, of_places=pooling.linear)
     banks = {
         RANDOM_DIRECTIONS: [torch.randn(cavs.shape, generator=data.generator(0, i)) for i in range(n_banks)],
         RANDOM_ACTIVATIONS: [_draw(data.activations, len(cavs), data.generator(1, i)) for i in range(n_banks)],
     }
-    rows = [*_stability_rows(data, cavs, discover, banks, n_splits, display_progressbar)]
+    rows = [*_stability_rows(data, cavs, discover, least, banks, n_splits, display_progressbar)]
     rows += _explained_rows(data, cavs, banks)
     rows += _class_rows(data, cavs, banks, head, labels)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"n": int, "undefined": int})
@@ -211,6 +214,7 @@ def _stability_rows(
     data: _Data,
     cavs: Tensor,
     discover: Discovery | None,
+    least: int,
     banks: dict[str, list[Tensor]],
     n_splits: int,
     show: bool,
@@ -224,10 +228,14 @@ def _stability_rows(
     if discover is None or reason:
         yield from (_row(metric, [math.nan] * n, reason=reason) for metric in (HALVES, SEEDS))
         return
-    halves = []
+    halves: list[Tensor] = []
     for split in range(n_splits):
         first = torch.randperm(n_images, generator=data.generator(2, split))[: n_images // 2]
         halves.append(torch.isin(data.owners, first))
+    if min(int(side.sum()) for half in halves for side in (half, ~half)) < least:
+        reason = "a half of the images has fewer places than there are concepts"
+        yield from (_row(metric, [math.nan] * n, reason=reason) for metric in (HALVES, SEEDS))
+        return
     found: dict[str, list[Tensor]] = {HALVES: [], SEEDS: []}
     for split in progress(range(n_splits), "Discovering again", show=show):
         one, two = (discover(data.places[rows], data.seed) for rows in (halves[split], ~halves[split]))

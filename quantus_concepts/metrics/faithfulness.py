@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -217,7 +217,7 @@ class Faithfulness(ConceptMetric):
 
     def keep_results(self, scored: Scored) -> None:
         """Keep what else the samples have."""
-        assert isinstance(scored, FaithfulnessScored)
+        scored = cast(FaithfulnessScored, scored)
         self.sufficiency, self.necessity = scored.sufficiency.tolist(), scored.necessity.tolist()
 
     def _changes(

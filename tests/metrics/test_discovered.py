@@ -213,6 +213,8 @@ def test_undefined_with_a_reason(bank: ConceptBank) -> None:
     assert row(same, "explained variance")["reason"] == "the activations do not vary"
     single = score_discovered(Given(), bank, IMAGES[:1])
     assert row(single, "stability over halves")["reason"] == "there are no two halves of one image"
+    few = score_discovered(Given(), bank, IMAGES[:2, :, :1, :1])
+    assert row(few, "stability over halves")["reason"].startswith("a half of the images has fewer places")
     # A concept that is nowhere the strongest.
     weak = ConceptBank(torch.cat([PLANTED, -PLANTED.sum(0, keepdim=True)]))
     nowhere = row(score_discovered(Given(), weak, IMAGES, linear(PLANTED)), "logit drop", item="concept 4")

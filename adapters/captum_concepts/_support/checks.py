@@ -134,6 +134,16 @@ def _check_there(name: str, path: Path, is_there: Callable[[Path], bool], expect
     return path
 
 
+def check_keywords(owner: str, keywords: Iterable[str], names: Sequence[str], otherwise: str) -> None:
+    """Raise for a keyword that is none of the names, with the nearest of them, or what else to do."""
+    for keyword in keywords:
+        if keyword not in names:
+            near = difflib.get_close_matches(keyword, names, n=1)
+            raise TypeError(
+                f"{owner} has no argument `{keyword}`. {f'Did you mean `{near[0]}`?' if near else otherwise}"
+            )
+
+
 def check_kind(name: str, value: object, kind: type | UnionType, expected: str) -> None:
     """Raise unless a value is of a kind, or of one of several."""
     if not isinstance(value, kind):

@@ -41,10 +41,11 @@ def load_network(
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
     unnormalised: bool = False,
+    option: str = "--backbone",
 ) -> Network:
-    """Build the network that `--backbone` names."""
+    """Build the network that an option of a command names."""
     if ".py:" in spec or spec.endswith(".py"):
-        network = _from_file(spec)
+        network = _from_file(spec, option)
     else:
         network = _from_library(spec, None if weights is None else NO_WEIGHTS)
     if weights is not None and weights != NO_WEIGHTS:
@@ -94,15 +95,15 @@ def _known_family(module: nn.Module) -> Backbone | None:
     return None
 
 
-def _from_file(spec: str) -> Network:
+def _from_file(spec: str, option: str) -> Network:
     path_text, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
-    path = check_file("--backbone", path_text, "a Python file")
+    path = check_file(option, path_text, "a Python file")
     module = run_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
         near = list_some(nearest_functions(module, name))
         raise ValueError(
-            f"Expected argument `--backbone` to be path.py:factory, with a function of {path}, but got {spec!r}. "
+            f"Expected argument `{option}` to be path.py:factory, with a function of {path}, but got {spec!r}. "
             f"It has: {near or 'none'}."
         )
     try:

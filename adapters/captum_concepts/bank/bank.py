@@ -59,7 +59,7 @@ class ConceptBank:
         The same among samples held back.
     p_values : Tensor or array, optional
         (L,), how likely random images were to be separated from others as well as the concept is (`from_folders`); NaN
-        where unknown. `PostHocCBM` does not keep them.
+        where unknown.
     settings : mapping, optional
         How the bank was made, as JSON can hold it; kept with it in files.
 

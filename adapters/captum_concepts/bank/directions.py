@@ -248,9 +248,9 @@ def weak_concepts(test_accuracy: Tensor, names: list[str]) -> list[str]:
 
 
 def describe_weak(p_values: Tensor, test_accuracy: Tensor) -> list[str]:
-    """Return for each direction that is not told from random images how little is known of it; "" for all others.
+    """Return "weak direction (...)" for each direction that cannot be distinguished from random images, else "".
 
-    A p-value decides where there is one, the accuracy on images held back otherwise.
+    A p-value decides if there is one, otherwise the accuracy on images held back.
     """
     texts = []
     for p, accuracy in zip(p_values.tolist(), test_accuracy.tolist(), strict=True):

@@ -69,9 +69,9 @@ def show_concepts(
     colour bar, so that they can be compared; it is in units of the concept values where the model's formula tells how
     (`PostHocCBM`, linear `BottleneckCBM`), and begins at the threshold from which on a concept is present, where there
     is one. Below the class is the range of 95 % of the values of random directions, for a model with random banks
-    (``PostHocCBM.fit(random_banks=39)``). A concept is grey and has the words "weak direction" if its direction is not
-    told from random images (p-value of at least .05 or, without one, held-out accuracy below .6). Nothing is shown or
-    saved, and pyplot does not know of the figure.
+    (``PostHocCBM.fit(random_banks=39)``). A concept is grey and has the words "weak direction" if its direction cannot
+    be distinguished from random images (p-value of at least .05 or, without one, held-out accuracy below .6). Nothing
+    is shown or saved, and pyplot does not know of the figure.
 
     Parameters
     ----------

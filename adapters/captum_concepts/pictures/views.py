@@ -47,7 +47,7 @@ class ConceptViews:
     names: list[str]
     threshold: float | None  # of a value, from which on its concept is present
     map_threshold: float | None  # of a map, likewise
-    weak: list[str]  # L: "weak direction (p = 0.87)" where it is not told from random images, else ""
+    weak: list[str]  # L: "weak direction (p = 0.87)" if it cannot be distinguished from random images, else ""
 
     def importance(self, by: str) -> Tensor:
         """Return the numbers (N, L) that rank concepts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, Unpack
+from typing import Self, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -256,7 +256,7 @@ class CGIM(ConceptMetric):
 
     def finish(self, scored: Scored) -> Result:
         """Compare the class means of all samples with what people say."""
-        assert isinstance(scored, ClassScored)
+        scored = cast(ClassScored, scored)
         # The one transfer from the device.
         theta = scored.theta if scored.has_importance else None
         means = global_importance(scored.sums.on_host(), theta, ["weight"])[0]

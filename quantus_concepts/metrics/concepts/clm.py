@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 import torch
@@ -260,8 +260,8 @@ class CLM(ConceptMetric):
             part, points = np.zeros(len(masks), int), mask_centres(masks).numpy()[:, None]
             hidden = np.isnan(points[:, 0]).any(-1)
         else:
-            assert points is not None
-            part = self._parts[y_batch]
+            # Without masks there are points: a call without either was refused.
+            points, part = cast(np.ndarray, points), self._parts[y_batch]
             hidden = np.isnan(points[np.arange(len(part)), part]).any(-1) | (part < 0)[:, None]
             why = add_reason(why, part < 0, "the explained concept has no part")
             why = add_reason(why, np.asarray((part >= 0) & hidden.all(1)), "the part is not visible")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import ClassVar, Unpack, cast
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
@@ -191,14 +191,13 @@ class IIR(ReExplainingMetric):
 
     def keep_results(self, scored: Scored) -> None:
         """Keep what else the samples have."""
-        assert isinstance(scored, Patched)
+        scored = cast(Patched, scored)
         self.logit_distance, self.patch_size = scored.logit_distance, scored.patch_size
         self.converged = scored.converged
 
     def _make_patches(self, model: nn.Module, x_batch: np.ndarray, truth: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return images with their patches, made once for several explanation methods inside `shared_passes`."""
-        patch, masks, init = self.patch, truth["masks"], truth["init"]
-        assert patch is not None
+        patch, masks, init = cast(Patch, self.patch), truth["masks"], truth["init"]
 
         def make() -> np.ndarray:
             patched = x_batch.astype(np.result_type(x_batch, np.float32))

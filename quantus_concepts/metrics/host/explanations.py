@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -74,8 +74,7 @@ class Explain:
 
     def compute(self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Explain any model and inputs with the method; return the attributions untreated, and why there are none."""
-        assert self.func is not None
-        return call_explain_func(self.func, model, x_batch, y_batch, **self.keywords)
+        return call_explain_func(cast("Callable[..., object]", self.func), model, x_batch, y_batch, **self.keywords)
 
     def of_concepts(self, n_concepts: int, truth: str) -> Attributed:
         """Return the attributions (n, L) of concepts, as many as the ground truth of this name has; else NaN."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 import math
@@ -21,7 +20,7 @@ from quantus.metrics.base import Metric
 from torch import nn
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_whole, to_array, to_numpy
+from captum_concepts._support.checks import check_keywords, check_whole, to_array, to_numpy
 from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_explainer
@@ -154,7 +153,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
         """Take Quantus's own arguments. The subclasses say what their score means."""
         if quantus:
-            check_keywords(type(self), quantus)
+            _check_own_keywords(type(self), quantus)
         arguments: dict[str, Any] = {**self.quantus_defaults, **quantus}
         if arguments["aggregate_func"] is None:
             arguments["aggregate_func"] = nanmean
@@ -479,16 +478,13 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         return passed
 
 
-def check_keywords(metric: type, keywords: Mapping[str, object]) -> None:
-    """Raise for a keyword that a metric does not take, naming the nearest of those it does."""
-    unknown = list(keywords.keys() - DEFAULTS.keys())
-    if unknown:
-        parameters = inspect.signature(metric).parameters.values()
-        names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
-        names += DEFAULTS
-        near = difflib.get_close_matches(unknown[0], names, n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
-        raise TypeError(f"{metric.__name__} has no argument `{unknown[0]}`. {hint}")
+def _check_own_keywords(metric: type, keywords: Mapping[str, object]) -> None:
+    """Raise for a keyword that a metric does not take."""
+    parameters = inspect.signature(metric).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    names += DEFAULTS
+    # Its own arguments are bound already: what is left are Quantus's.
+    check_keywords(metric.__name__, keywords.keys() - DEFAULTS.keys(), names, f"It takes {', '.join(names)}.")
 
 
 def nanmean(scores: Numbers) -> float:

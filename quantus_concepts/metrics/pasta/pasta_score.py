@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -257,5 +257,5 @@ class PASTAScore(ConceptMetric):
 
     def keep_results(self, scored: Scored) -> None:
         """Keep what else the samples have."""
-        assert isinstance(scored, Rated)
+        scored = cast(Rated, scored)
         self.question_scores = dict(zip(self.scorer.questions, scored.answers.T, strict=True))

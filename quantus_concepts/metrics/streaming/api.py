@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.concepts.columns import ModelScorer, Variants
-from quantus_concepts.metrics.concepts.interventions import Interventions, interventions_after
+from quantus_concepts.metrics.concepts.interventions import interventions_after
 from quantus_concepts.metrics.host.checks import (
     check_concept_order,
     check_parts,
@@ -48,14 +47,7 @@ from quantus_concepts.metrics.streaming.loader import (
     with_concepts_of,
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.stream import (
-    ModelLevels,
-    Thresholds,
-    control_levels,
-    model_levels,
-    run_models,
-    threshold_of,
-)
+from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, model_scorers, run_models
 from quantus_concepts.metrics.streaming.substitutions import (
     about_images,
     bound_substitutions,
@@ -430,44 +422,6 @@ def concept_state(
         _names(own_classes if classes is None else classes),
         _names(own_concepts if concepts is None else concepts),
     )
-
-
-def model_scorers(
-    models: Mapping[str, ConceptModel],
-    controls: tuple[str, Sequence[ConceptModel]],
-    variants: Variants,
-    threshold: Thresholds,
-    *,
-    default: float | None = None,
-    stride: int = 1,
-    interventions: Interventions | None = None,
-    levels: ModelLevels | None = None,
-    baselines: bool = False,
-) -> list[ModelScorer]:
-    """Return the scorers of models and, after them, of baseline models of one name."""
-    control, control_models = controls
-    scorers = []
-    for name, model in models.items():
-        own_levels = None if interventions is None else model_levels(levels, name, model)
-        scorers.append(
-            ModelScorer(
-                *(model, replace(variants, interventions=interventions), threshold_of(threshold, name, default)),
-                levels=own_levels,
-                baselines=baselines,
-            )
-        )
-    for place, (model, own_levels) in enumerate(
-        zip(control_models, control_levels(levels, control, len(control_models)), strict=True), len(models)
-    ):
-        intervened = None if interventions is None or own_levels is None else interventions.of_controls()
-        scorers.append(
-            ModelScorer(
-                *(model, replace(variants, interventions=intervened), threshold_of(threshold, control, default)),
-                *(stride, place, own_levels),
-                baselines=False,
-            )
-        )
-    return scorers
 
 
 def score_substitutions(

@@ -15,8 +15,7 @@ from quantus_concepts.metrics.concepts.interventions import COLUMNS, Interventio
 from quantus_concepts.metrics.concepts.names import CONCEPT_ACCURACY, INTERVENED
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
-from quantus_concepts.metrics.streaming.api import model_scorers
-from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, run_models
+from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, model_scorers, run_models
 from quantus_concepts.metrics.streaming.table import concept_table
 
 TRUE_LABELS = "true labels"

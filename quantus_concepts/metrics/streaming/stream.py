@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,7 +17,8 @@ from captum_concepts._support.running import evaluation_mode
 from captum_concepts.models.interventions import Levels, check_levels
 from quantus_concepts.functional.cgim import ClassSums
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.columns import Columns, ModelScorer, check_finite
+from quantus_concepts.metrics.concepts.columns import Columns, ModelScorer, Variants, check_finite
+from quantus_concepts.metrics.concepts.interventions import Interventions
 from quantus_concepts.metrics.host.model import ConceptModel, backbone_features, linear_weights, shares_features
 from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints
@@ -83,8 +86,9 @@ class _Total:
 
     def state(self, concept_labels: Tensor) -> ModelState:
         """Return everything on the host, with the labels (N, L) counted; raise where a concept map is not finite."""
-        assert self._last is not None
-        variants, scores = self._scorer.variants, self._last.scores
+        # A loader without a batch was refused.
+        last = cast(Columns, self._last)
+        variants, scores = self._scorer.variants, last.scores
         rows = self._rows.rows.cpu()
         # Looked at here and not in each batch, where the device would be waited for.
         if col.FINITE_MAPS in scores:
@@ -94,7 +98,7 @@ class _Total:
             weights = linear_weights(self._scorer.model.head)
             theta = None if weights is None else weights.to("cpu", torch.float64, copy=True)
         return ModelState(
-            *(scores, rows, self._last.shape, variants.explanations, variants.top_l, self._scorer.baselines),
+            *(scores, rows, last.shape, variants.explanations, variants.top_l, self._scorer.baselines),
             None if table is None else torch.as_tensor(table),
             None if self._sums is None else self._sums.on_host(),
             theta,
@@ -148,3 +152,41 @@ def control_levels(levels: ModelLevels | None, name: str, n: int) -> list[Levels
             f"Expected argument `levels` to hold a list of levels for {name!r}, one for each of its {n} models."
         )
     return [check_levels(model_levels, None) for model_levels in own_levels]
+
+
+def model_scorers(
+    models: Mapping[str, ConceptModel],
+    controls: tuple[str, Sequence[ConceptModel]],
+    variants: Variants,
+    threshold: Thresholds,
+    *,
+    default: float | None = None,
+    stride: int = 1,
+    interventions: Interventions | None = None,
+    levels: ModelLevels | None = None,
+    baselines: bool = False,
+) -> list[ModelScorer]:
+    """Return the scorers of models and, after them, of baseline models of one name."""
+    control, control_models = controls
+    scorers = []
+    for name, model in models.items():
+        own_levels = None if interventions is None else model_levels(levels, name, model)
+        scorers.append(
+            ModelScorer(
+                *(model, replace(variants, interventions=interventions), threshold_of(threshold, name, default)),
+                levels=own_levels,
+                baselines=baselines,
+            )
+        )
+    for place, (model, own_levels) in enumerate(
+        zip(control_models, control_levels(levels, control, len(control_models)), strict=True), len(models)
+    ):
+        intervened = None if interventions is None or own_levels is None else interventions.of_controls()
+        scorers.append(
+            ModelScorer(
+                *(model, replace(variants, interventions=intervened), threshold_of(threshold, control, default)),
+                *(stride, place, own_levels),
+                baselines=False,
+            )
+        )
+    return scorers

@@ -202,20 +202,19 @@ class Encoder:
         """Build the parts of an encoder whose model is its own."""
         raise NotImplementedError
 
-    def _set_parts(self, parts: Parts) -> None:
+    def _set_parts(self, parts: Parts) -> Parts:
         self.parts, self.modules = parts, _modules(parts)
         batched = getattr(parts.preprocess, "batched", False)
         self._batched = parts.preprocess if batched else batched_form(parts.preprocess)
+        return parts
 
     def _parts_on(self, device: torch.device) -> tuple[Parts, torch.device]:
         """Return the parts and where the model computes: a user's where it is, our own on the device of the images."""
-        if self.parts is None:
-            self._set_parts(self._build())
-        assert self.parts is not None
+        parts = self._set_parts(self._build()) if self.parts is None else self.parts
         if self._own and self.device != (self._device or device):
             for module in self.modules:
                 module.to(self._device or device)
-        return self.parts, self.device or device
+        return parts, self.device or device
 
     def _prepare(self, parts: Parts, images: Tensor) -> Tensor:
         if isinstance(self._batched, Preprocessing):
@@ -245,7 +244,7 @@ def _modules(parts: Parts) -> list[nn.Module]:
 
 
 def is_encoder(value: object) -> TypeGuard[Encoder]:
-    """Tell whether an object is an encoder, or has what is asked of one."""
+    """Return whether an object has the attributes and methods of an encoder."""
     # Looked up on the type: the property of an object may hash gigabytes.
     names = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
     return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in names)

@@ -18,6 +18,8 @@ from matplotlib.patches import Patch
 from matplotlib.style import context
 from matplotlib.text import Text
 
+from captum_concepts.pictures.gallery import figure_of
+
 #: Colours of text and lines, of what is in the background, and of the band of random baselines.
 INK, MUTED, GRID, BAND = "#222223", "#777778", "#e2e2e3", "#cfcfd0"
 #: The same on a dark page.
@@ -189,17 +191,15 @@ def lines(
     ax.set(xlabel=label_x, ylabel=label)
     handles, labels = ax.get_legend_handles_labels()
     add_legend(ax, dict(zip(labels, handles, strict=True)))
-    return ax.get_figure(), ax  # type: ignore[return-value]
+    return figure_of(ax), ax
 
 
 def add_legend(ax: Axes, handles: Mapping[str, Artist]) -> None:
     """Put a legend above the axes, in columns that fit the width."""
     if handles:
-        figure = ax.get_figure()
-        assert figure is not None
         width = max(len(name) for name in handles)
         columns = max(1, min(len(handles), int(56 // (width + 6))))
-        figure.legend(handles.values(), [*handles], loc="outside upper center", ncols=columns)
+        figure_of(ax).legend(handles.values(), [*handles], loc="outside upper center", ncols=columns)
 
 
 def png(figure: Figure) -> bytes:

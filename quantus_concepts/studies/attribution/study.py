@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from quantus_concepts.datasets import ComposedDataset
+from quantus_concepts.datasets import ComposedDataset, ObjectsOnScenes
 from quantus_concepts.metrics import (
     Limits,
     PatchResult,
@@ -301,8 +301,8 @@ def score_commonality(
     folder: RunFolder, data: AttributionData, models: Models, scoring: Scoring
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[GalleryRow]]:
     """Explain the target scene with the common object under every f_s^k; return curves, accuracies and a gallery."""
-    assert data.with_common_object is not None
-    test = data.with_common_object(1.0, "test")
+    # Asked for only where the data have a common object.
+    test = cast("Callable[[float, str], ObjectsOnScenes]", data.with_common_object)(1.0, "test")
     chosen = torch.nonzero(torch.as_tensor(test.scene_labels == data.target_scene)).flatten()[: scoring.n_relative]
     labels, places = test.scene_labels[chosen], chosen.tolist()
     images, bare, masks = (at_places(of, places) for of in (test.images, test.with_view("0s").images, test.masks))

@@ -198,7 +198,7 @@ def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
 
 
 def without_verdict(compared: pd.DataFrame, models: Collection[str]) -> pd.DataFrame:
-    """Return a comparison that says nothing of the concepts of some models; accuracies are compared all the same."""
+    """Set the verdict on the concepts of some models to "no verdict"; accuracies are compared all the same."""
     of_them = (compared["a"].isin(models) | compared["b"].isin(models)) & (compared["metric"] != ACCURACY)
     return compared.assign(verdict=np.where(of_them, NO_VERDICT, ""))
 

@@ -45,11 +45,8 @@ def load_model(
 ) -> OwnModel:
     """Return the model that `--model` names: path.py:factory, or a file that belongs to one of the backbones."""
     if ".py:" in spec or spec.endswith(".py"):
-        try:
-            network = load_network(spec)
-            check_concept_models("--model", cast(ConceptModel, network.module))
-        except (ValueError, TypeError) as error:
-            raise ValueError(str(error).replace("`--backbone`", "`--model`")) from error
+        network = load_network(spec, option="--model")
+        check_concept_models("--model", cast(ConceptModel, network.module))
         own = OwnModel(network.source, cast(ConceptModel, network.module.to(device)), network)
     else:
         own = _of_file(Path(spec), source, backbones, layer, device)

@@ -160,11 +160,11 @@ class Gallery:
         self.n_bytes = 0
         self._names: dict[Path, str] = {}
 
-    def section(self, file: ExplanationFile, told: str = "") -> dict[str, object]:
-        """Return an image and its explanation."""
+    def section(self, file: ExplanationFile, label: str = "") -> dict[str, object]:
+        """Return an image, a label to show with it, and its explanation."""
         if file.image is None:
             raise ValueError(f"People rate an explanation next to its image, but {file.path} has none. Leave it out.")
-        section: dict[str, object] = {"image": self.image(file.image), "told": readable_name(told)}
+        section: dict[str, object] = {"image": self.image(file.image), "label": readable_name(label)}
         explanation = file.read()
         if isinstance(explanation, ConceptExplanation):
             section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]

@@ -130,7 +130,7 @@
 
   function section(parts, heading, imageName) {
     if (!parts.map && !parts.concepts) {
-      return make("div", { className: "section" }, side(parts.image, [parts.told], imageName));
+      return make("div", { className: "section" }, side(parts.image, [parts.label], imageName));
     }
     const scale = make("span", { className: "scale" });
     scale.setAttribute("aria-hidden", "true");
@@ -157,7 +157,7 @@
     if (change) {
       const after = item.sections[change];
       const how = questions[question].change === "light" ? "lightly changed" : "strongly changed";
-      const seen = after.told ? `: the program now sees ${after.told}` : "";
+      const seen = after.label ? `: the program now sees ${after.label}` : "";
       boxes.push(section(after, `After: ${how}${seen}`, `the ${how} image`));
     }
     at("sections").replaceChildren(...boxes);

@@ -112,7 +112,7 @@ def write_sheet(
         sections = {"shown": gallery.section(file)}
         for name in changed:
             after = changed[name][change_key(file)]
-            sections[name] = gallery.section(after, told=after.label if after.label != file.label else "")
+            sections[name] = gallery.section(after, label=after.label if after.label != file.label else "")
         items.append({"record": empty_record(file), "label": readable_name(file.label), "sections": sections})
         gallery.check(len(items), len(files))
     page = gallery.render(

@@ -41,7 +41,7 @@ def render_sheet(
             "record": {name: getattr(row, name) for name in ("image", "pair", "bird", "attribute")},
             # A person who chooses sees neither bird nor attribute.
             "label": words if chosen else f"{bird} with {words} {readable_name(option)}",
-            "sections": {"shown": {"image": gallery.image(root / row.image), "told": ""}},
+            "sections": {"shown": {"image": gallery.image(root / row.image), "label": ""}},
         }
         if chosen:
             item["answers"] = {CHOICE: [*options_of(group), OTHER]}
