@@ -161,14 +161,6 @@ CLIP_BOTH = {"vision_config": TOKENS, "text_config": TEXT}
 TV, TIMM, CLIP = from_torchvision, from_timm, from_open_clip
 FAMILIES = {
     "torchvision resnet": Family(TV, small_resnet, (64, 96), 512, True, "fc"),
-    "torchvision resnext": Family(
-        TV,
-        lambda: models.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1], groups=2, width_per_group=4),
-        (64, 64),
-        2048,
-        True,
-        "fc",
-    ),
     "torchvision regnet": Family(TV, torchvision_name("regnet_x_400mf"), (64, 64), 400, True, "fc"),
     "torchvision efficientnet": Family(TV, tv_efficientnet, (64, 64), 64, True, "classifier.1"),
     "torchvision mobilenet v2": Family(
@@ -193,18 +185,12 @@ FAMILIES = {
         TV, lambda: tv_vit(representation_size=12), (32, 32), 12, False, "heads.head"
     ),
     "timm resnet": Family(TIMM, timm_name("test_resnet"), (64, 96), 96, True),
-    "timm resnet without classifier": Family(TIMM, timm_name("test_resnet", num_classes=0), (64, 64), 96, True),
-    "timm regnet": Family(TIMM, timm_name("regnetx_002"), (64, 64), 368, True),
-    "timm efficientnet": Family(TIMM, timm_name("test_efficientnet"), (64, 64), 256, True),
     "timm swin": Family(TIMM, timm_name("swin_tiny_patch4_window7_224", **SWIN), (64, 64), 16, True),
-    "timm swin v2": Family(TIMM, timm_name("swinv2_tiny_window8_256", **SWIN), (64, 64), 16, True),
     "timm convnext": Family(TIMM, timm_name("test_convnext"), (64, 96), 64, False),
     "timm maxvit": Family(TIMM, timm_name("test_maxvit", img_size=96), (96, 96), 128, True),
     "timm coatnet": Family(TIMM, timm_coatnet, (32, 32), 24, False),
     "timm vit": Family(TIMM, timm_name("vit_tiny_patch16_224", img_size=(32, 48), **SMALL), (32, 48), 16, False),
-    "timm deit": Family(TIMM, timm_name("deit_tiny_patch16_224", img_size=32, **SMALL), (32, 32), 16, False),
     "timm dinov2": Family(TIMM, timm_name("vit_small_patch14_reg4_dinov2", img_size=28, **SMALL), (28, 28), 16, False),
-    "timm clip": Family(TIMM, timm_name("vit_base_patch16_clip_224", img_size=32, **SMALL), (32, 32), 16, False),
     "timm vit mean, then norm": Family(TIMM, timm_name("test_vit2"), (64, 64), 64, False),
     "timm vit mean": Family(TIMM, timm_name("test_vit2", fc_norm=False), (64, 64), 64, True),
     "timm siglip": Family(
@@ -219,7 +205,6 @@ FAMILIES = {
         TIMM, timm_name("vit_pe_core_tiny_patch16_384", img_size=32, **SMALL), (32, 32), 16, False
     ),
     "open_clip vit": Family(CLIP, clip_vit, (32, 32), 12, False),
-    "open_clip vit oblong": Family(CLIP, lambda: clip_vit(image_size=(32, 48)), (32, 48), 12, False),
     "open_clip vit mean": Family(CLIP, lambda: clip_vit(pool_type="avg"), (32, 32), 12, True),
     "open_clip vit norm after pool": Family(
         CLIP, lambda: clip_vit(pool_type="avg", final_ln_after_pool=True), (32, 32), 12, False
@@ -243,13 +228,8 @@ FAMILIES = {
     "transformers ConvNext": of_transformers(
         "ConvNextModel", pooler, 12, False, size=(32, 48), **STAGES, num_stages=2, patch_size=4
     ),
-    "transformers ConvNext classifier": of_transformers(
-        "ConvNextForImageClassification", "classifier", 12, False, **STAGES, num_stages=2, patch_size=4
-    ),
     "transformers Swin": of_transformers("SwinModel", pooler, 16, True, **HF_SWIN),
-    "transformers Swin classifier": of_transformers("SwinForImageClassification", "classifier", 16, True, **HF_SWIN),
     "transformers ViT": of_transformers("ViTModel", class_token, 16, False, **TOKENS),
-    "transformers ViT classifier": of_transformers("ViTForImageClassification", "classifier", 16, False, **TOKENS),
     "transformers DeiT": of_transformers("DeiTForImageClassification", "classifier", 16, False, **TOKENS),
     "transformers Dinov2": of_transformers("Dinov2Model", pooler, 16, False, size=(40, 40), **TOKENS),
     "transformers Dinov2 classifier": of_transformers(
@@ -257,17 +237,8 @@ FAMILIES = {
     ),
     "transformers CLIP": of_transformers("CLIPModel", image_features, 12, False, **CLIP_BOTH, projection_dim=12),
     "transformers CLIP vision": of_transformers("CLIPVisionModel", pooler, 16, False, **TOKENS),
-    "transformers CLIP vision projected": of_transformers(
-        "CLIPVisionModelWithProjection",
-        lambda model, images: model(images).image_embeds,
-        12,
-        False,
-        **TOKENS,
-        projection_dim=12,
-    ),
     "transformers CLIP classifier": of_transformers("CLIPForImageClassification", "classifier", 16, True, **CLIP_BOTH),
     "transformers SigLIP": of_transformers("SiglipModel", image_features, 16, False, **CLIP_BOTH),
-    "transformers SigLIP vision": of_transformers("SiglipVisionModel", pooler, 16, False, **TOKENS),
     "transformers SigLIP classifier": of_transformers(
         "SiglipForImageClassification", "classifier", 16, True, **CLIP_BOTH
     ),

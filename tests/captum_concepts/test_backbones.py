@@ -8,13 +8,11 @@ from collections.abc import Callable
 import pytest
 import timm
 import torch
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torchvision import models
 
 from backbone_families import (
     FAMILIES,
-    SMALL,
     Case,
     build_case,
     clip_vit,
@@ -22,18 +20,37 @@ from backbone_families import (
     small_resnet,
     timm_name,
     timm_prr,
-    torchvision_name,
     tv_vit,
 )
 from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision, from_transformers
 from captum_concepts.backbones.pools import AttentionPool, MeanThen, Projected, to_grid
 
+#: One family for each kind of pool, from all libraries.
+FEW = (
+    "torchvision densenet",
+    "torchvision convnext",
+    "torchvision vit with representation",
+    "timm siglip",
+    "timm vit mean, then norm",
+    "timm eva attention",
+    "open_clip rn50",
+    "open_clip vit norm after pool",
+    "open_clip siglip",
+    "open_clip resnet mlp",
+    "transformers Dinov2 classifier",
+    "transformers SigLIP",
+)
 #: Names of what reads the embedding, and of what is beside the vision tower.
 LAST_OF_TIMM = ("fc.", "classifier.", "head.fc.", "head.weight", "head.bias")
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request: pytest.FixtureRequest) -> Case:
+    return build_case(FAMILIES[request.param])
+
+
+@pytest.fixture(scope="module", params=FEW)
+def one_of_a_pool(request: pytest.FixtureRequest) -> Case:
     return build_case(FAMILIES[request.param])
 
 
@@ -71,7 +88,8 @@ def test_maps_average_to_the_embedding_only_if_linear(case: Case) -> None:
 
 
 @torch.no_grad()
-def test_local_evidence_reads_each_position_alone(case: Case) -> None:
+def test_local_evidence_reads_each_position_alone(one_of_a_pool: Case) -> None:
+    case = one_of_a_pool
     backbone, pool = case.backbone, case.backbone.pool
     features = backbone.features(case.images)
     if isinstance(pool, str):
@@ -112,10 +130,9 @@ def attention_on(pool: AttentionPool, features: Tensor, position: int) -> Tensor
     return pool(features)
 
 
-def test_modules_hold_each_parameter_once(case: Case) -> None:
+def test_modules_hold_each_parameter_once(one_of_a_pool: Case) -> None:
+    case = one_of_a_pool
     modules = parts(case.backbone)
-    state = load(save(modules.state_dict()))
-    assert state.keys() == modules.state_dict().keys()
     state = modules.state_dict()
     pointers = [value.data_ptr() for value in state.values() if value.numel()]
     assert len(pointers) == len(set(pointers))
@@ -130,7 +147,8 @@ def test_modules_hold_each_parameter_once(case: Case) -> None:
         assert all(name.startswith(case.family.embedding or LAST_OF_TIMM) for name in names.values())
 
 
-def test_gradients_reach_images_and_the_users_parameters(case: Case) -> None:
+def test_gradients_reach_images_and_the_users_parameters(one_of_a_pool: Case) -> None:
+    case = one_of_a_pool
     images = case.images.clone().requires_grad_()
     first = next(p for p in case.model.parameters() if p.ndim == 4)
     embedding = case.backbone.embed(images)
@@ -141,27 +159,13 @@ def test_gradients_reach_images_and_the_users_parameters(case: Case) -> None:
     assert all(parameter.grad is None for parameter in case.model.parameters())
 
 
-def test_modes_are_left_alone(case: Case) -> None:
-    model = case.model
-    frozen = next(module for module in model.modules() if not list(module.children()))
-    try:
-        model.train()
-        frozen.eval()
-        before = [module.training for module in model.modules()]
-        backbone = case.family.factory(model)
-        with torch.no_grad():
-            copy.deepcopy(backbone).embed(case.images)
-        assert [module.training for module in model.modules()] == before
-        assert not any(module._forward_hooks for module in model.modules())
-    finally:
-        model.eval()
-
-
-def test_names_build_without_touching_the_random_state() -> None:
-    before = torch.get_rng_state()
-    assert from_torchvision("resnet18").channels == 512
-    assert from_timm("test_resnet").channels == 96
-    assert torch.equal(torch.get_rng_state(), before)
+def test_modes_are_left_alone(one_of_a_pool: Case) -> None:
+    model = copy.deepcopy(one_of_a_pool.model).train()
+    next(module for module in model.modules() if not list(module.children())).eval()
+    before = [module.training for module in model.modules()]
+    with torch.no_grad():
+        one_of_a_pool.family.factory(model).embed(one_of_a_pool.images)
+    assert [module.training for module in model.modules()] == before
 
 
 class OwnForward(models.ResNet):
@@ -169,41 +173,18 @@ class OwnForward(models.ResNet):
         return self.fc(self.layer4(x).amax((2, 3)))
 
 
-class Renamed(models.ResNet):
-    """A subclass that runs as its family does."""
-
-
-def resnet_with(pool: nn.Module) -> nn.Module:
+def resnet_with(name: str, value: object) -> nn.Module:
     model = small_resnet()
-    model.avgpool = pool
-    return model
-
-
-def patched_resnet() -> nn.Module:
-    model = small_resnet()
-    model.forward = lambda x: x.flatten(1)
+    setattr(model, name, value)
     return model
 
 
 REFUSED = {
     "other library": (from_torchvision, timm_name("test_resnet"), "timm.models.resnet.ResNet"),
-    "unknown torchvision": (from_torchvision, torchvision_name("squeezenet1_1"), "squeezenet.SqueezeNet"),
-    "own network": (from_torchvision, lambda: nn.Sequential(nn.Conv2d(3, 4, 1)), "Sequential"),
     "own forward": (from_torchvision, lambda: small_resnet(OwnForward), "OwnForward"),
-    "patched forward": (from_torchvision, patched_resnet, "ResNet"),
-    "max pool": (from_torchvision, lambda: resnet_with(nn.AdaptiveMaxPool2d(1)), "with `avgpool` = Adaptive"),
-    "unknown timm": (from_timm, timm_name("test_nfnet"), "NormFreeNet"),
-    "distilled": (
-        from_timm,
-        timm_name("deit_tiny_distilled_patch16_224", img_size=32, **SMALL),
-        "VisionTransformerDistilled",
-    ),
+    "patched forward": (from_torchvision, lambda: resnet_with("forward", torch.flatten), "ResNet"),
+    "max pool": (from_torchvision, lambda: resnet_with("avgpool", nn.AdaptiveMaxPool2d(1)), "`avgpool` = Adaptive"),
     "timm max": (from_timm, timm_name("test_resnet", global_pool="max"), "global pooling 'max'"),
-    "timm no pool": (
-        from_timm,
-        timm_name("test_convnext", num_classes=0, global_pool=""),
-        "global pooling '' instead of 'avg'",
-    ),
     "timm refined tokens": (from_timm, timm_prr, "AttentionPoolPrr"),
     "coca": (
         from_open_clip,
@@ -216,21 +197,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_unknown_pooling_is_refused(name: str) -> None:
     factory, build, message = REFUSED[name]
-    model = build()
-    with pytest.raises(ValueError, match="family whose pooling is known") as caught:
-        factory(model)
-    text = str(caught.value)
-    assert message in text
-    assert "ResNet" in text
-    assert "PostHocCBM(features, bank, head, pool=..., maps=...)" in text
-
-
-@pytest.mark.parametrize(
-    ("factory", "name", "nearest"), [(from_torchvision, "resnet81", "resnet18"), (from_timm, "tes_vit", "test_vit")]
-)
-def test_unknown_name_lists_the_nearest(factory: Callable[..., Backbone], name: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=rf"but got '{name}'\. Nearest: .*'{nearest}'"):
-        factory(name)
+    with pytest.raises(ValueError, match=f"{message}.*PostHocCBM"):
+        factory(build())
 
 
 def test_images_of_a_wrong_size() -> None:
@@ -238,8 +206,6 @@ def test_images_of_a_wrong_size() -> None:
         from_torchvision(tv_vit()).embed(torch.zeros(1, 3, 32, 40))
     with pytest.raises(ValueError, match="to be square"):
         from_timm(timm.create_model("test_vit2")).embed(torch.zeros(1, 3, 32, 48))
-    with pytest.raises(ValueError, match=r"shape \(N, C, H, W\) but got \(3, 32, 32\)"):
-        from_timm(timm.create_model("test_resnet")).embed(torch.zeros(3, 32, 32))
 
 
 def test_tokens_become_a_grid_row_by_row() -> None:
@@ -263,9 +229,6 @@ def test_backbone_by_hand() -> None:
     assert mean.linear_pool
 
 
-# Networks that training has wrapped
-
-
 class LightningModule(nn.Module):
     """The part of Lightning's module that the factories read."""
 
@@ -286,54 +249,22 @@ class Trained(LightningModule):
             setattr(self, name, part)
 
 
-@pytest.fixture(scope="module")
-def network() -> nn.Module:
-    return small_resnet().eval()
-
-
-WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "DataParallel": nn.DataParallel,
-    "compiled": OptimizedModule,
-    "Lightning": lambda network: Trained(model=network),
-    "all of them": lambda network: nn.DataParallel(Trained(net=OptimizedModule(network))),
-}
-
-
-@pytest.mark.parametrize("name", WRAPPERS)
-def test_the_network_inside_is_cut(name: str, network: nn.Module) -> None:
-    backbone = from_torchvision(WRAPPERS[name](network))
+def test_the_network_inside_wrappers_of_a_training_is_cut() -> None:
+    network = small_resnet().eval()
+    backbone = from_torchvision(nn.DataParallel(Trained(net=OptimizedModule(network))))
     assert backbone.features.get_submodule("layer4") is network.layer4
-
-
-def test_a_module_with_two_networks_is_refused(network: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"Trained, of whose parts \['teacher', 'student'\] have weights.*teacher"):
+    with pytest.raises(ValueError, match=r"Trained, of whose parts \['teacher', 'student'\] have weights"):
         from_torchvision(Trained(teacher=network, student=nn.Linear(2, 2)))
-    with pytest.raises(ValueError, match="torchvision family"):
-        from_torchvision(Trained())
 
 
-@pytest.mark.parametrize(
-    ("normalisation", "pool"),
-    [
-        ((0.5, 0.5, 0.5), "mean"),
-        (((0.5,) * 3, (0.5, 0.5, 0.0)), "mean"),
-        (((float("nan"),) * 3, (0.5,) * 3), "mean"),
-        (None, "max"),
-    ],
-    ids=["a mean alone", "a deviation of 0", "NaN", "another pool"],
-)
-def test_what_is_no_backbone(normalisation: tuple | None, pool: str) -> None:
-    with pytest.raises(ValueError, match="`pool` to be one of" if normalisation is None else "`normalisation` to be"):
-        Backbone(nn.Conv2d(3, 2, 1), pool, None, 2, normalisation)
-
-
-def test_what_cannot_be_normalised() -> None:
-    backbone = Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, ((0.5,) * 3, (0.5,) * 3))
+def test_normalisation() -> None:
     images = torch.rand(2, 3, 4, 4)
-    assert torch.equal(backbone.normalise(images[0]), backbone.normalise(images)[0])
-    with pytest.raises(TypeError, match="`images` to hold numbers"):
-        backbone.normalise(images.byte())
-    with pytest.raises(ValueError, match="with C = 3, but got"):
-        backbone.normalise(images[:, :2])
+    backbone = Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, ((0.5,) * 3, (0.25, 0.5, 1.0)))
+    expected = (images - 0.5) / torch.tensor([0.25, 0.5, 1.0])[:, None, None]
+    torch.testing.assert_close(backbone.normalise(images), expected)
+    torch.testing.assert_close(backbone.normalise(images[0]), expected[0])
+    for deviation in (0.0, float("nan")):
+        with pytest.raises(ValueError, match="`normalisation` to be"):
+            Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, ((0.5,) * 3, (0.5, 0.5, deviation)))
     with pytest.raises(ValueError, match="`normalisation` to the Backbone"):
         Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2).normalise(images)

@@ -90,17 +90,6 @@ def test_svm_agrees_with_scikit_learn_on_the_samples_drawn():
         assert bank.test_accuracy[j].item() == pytest.approx(balanced_accuracy(svm, x[~is_drawn], labels[~is_drawn, j]))
 
 
-def test_draw_takes_the_requested_numbers_from_the_right_side():
-    labels = np.random.default_rng(0).random((200, 7)) < 0.3
-    positive, negative = draw_samples(labels, 15, 1000, seed=1)
-    assert (positive.sum(axis=0) == 15).all()
-    # Of the negatives all are asked for: a fifth is held back.
-    n_left = (~labels & ~negative).sum(axis=0)
-    assert (n_left == (~labels).sum(axis=0) // 5).all()
-    assert not (positive & ~labels).any()
-    assert not (negative & labels).any()
-
-
 @pytest.mark.parametrize(("n", "n_drawn"), [(1, 1), (2, 1), (3, 2), (9, 8), (10, 8), (14, 12), (15, 12), (16, 12)])
 def test_a_fifth_of_each_side_at_least_one_is_held_back(n, n_drawn):
     labels = np.arange(n + 20)[:, None] < n
@@ -119,31 +108,10 @@ def test_what_cannot_be_learnt_is_weak_though_all_positives_were_drawn(method):
     labels = np.zeros((3000, 2), dtype=int)
     labels[:30, 0] = 1
     labels[:, 1] = x[:, 0] > 0
-    with pytest.warns(UserWarning, match="concepts have") as record:
+    with pytest.warns(UserWarning, match="1 of 2 concepts have a balanced accuracy below 0.6.*'noise'"):
         bank = ConceptBank.fit(x, labels, ["noise", "plane"], method, n_pos=50, n_neg=1000)
     assert bank.weak == ["noise"]
     assert bank.test_accuracy[1] > 0.75
-    messages = [str(warning.message) for warning in record]
-    assert len(messages) == 2
-    assert "'noise' (30 with, 2970 without)" in messages[0]
-    assert "1 of 2 concepts have a balanced accuracy below 0.6" in messages[1]
-    assert "'noise'" in messages[1]
-    assert "'plane'" not in messages[1]
-    assert all(warning.filename == __file__ for warning in record)
-
-
-def test_concepts_with_the_same_labels_are_named_in_groups():
-    x, labels, _ = planted_samples(200)
-    first, other = labels[:, :1], labels[:, 1:]
-    names = ["wing", "tail", "flies", "swims", "sings"]
-    columns = torch.cat([first, other, first, other, (torch.arange(200) % 3 == 0)[:, None]], 1)
-    with pytest.warns(UserWarning, match="concepts have") as record:
-        bank = ConceptBank.fit(x, columns, names, n_pos=20, n_neg=20)
-    messages = [str(warning.message) for warning in record if "the same" in str(warning.message)]
-    assert len(messages) == 1
-    assert "4 of 5 concepts" in messages[0]
-    assert "'wing' = 'flies', 'tail' = 'swims'." in messages[0]
-    assert torch.equal(bank.cavs[0], bank.cavs[2])
 
 
 def test_random_directions_have_length_one_and_split_at_the_mean():
@@ -186,12 +154,9 @@ def test_seed_decides_and_the_global_generators_are_left_alone(method):
     ("changes", "message"),
     [
         ({"labels": [[0, 1], [0, 0], [0, 1], [0, 0]], "names": ["wing", "tail"]}, r"none of 2 .*'wing' \(0 with, 4"),
-        ({"labels": [[1, 1], [0, 1], [0, 1], [0, 1]]}, r"'concept 1' \(4 with, 0 without\)"),
         ({"labels": [[0, 1], [1, 0]]}, r"`labels` to have shape \(N, L\) = \(4, \*\) but got \(2, 2\)"),
         ({"labels": [[0, 1], [1, 0], [0, 2], [1, 0]]}, "`labels` to hold only 0 and 1 but got 2"),
         ({"features": torch.full((4, 2), torch.nan)}, "`features` to be finite"),
-        ({"hold_back": 1.0}, r"`hold_back` to lie in \[0, 1\)"),
-        ({"C": 0}, r"`C` to lie in \(0, inf\)"),
         ({"method": "svn"}, "`method` to be one of .* Did you mean 'svm'"),
     ],
 )
@@ -204,15 +169,6 @@ def test_bad_input_of_fit(changes, message):
     } | changes
     with pytest.raises(ValueError, match=message):
         ConceptBank.fit(**arguments)
-
-
-def test_a_solver_that_does_not_converge_ends_with_a_warning(monkeypatch):
-    monkeypatch.setattr("captum_concepts.bank.directions._MOST_STEPS", 20)
-    features = 700 * torch.randn(120, 8, generator=torch.Generator().manual_seed(0))
-    labels = torch.stack([torch.arange(120) % 2, (features[:, 0] > 0).long()], 1)
-    with pytest.warns(UserWarning, match=r"SVMs of \d of 2 concepts did not converge; embeddings reach .*normalised"):
-        bank = ConceptBank.fit(features, labels)
-    assert bank.cavs.isfinite().all()
 
 
 def test_an_image_on_the_boundary_shows_the_concept():

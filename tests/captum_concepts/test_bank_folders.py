@@ -117,25 +117,7 @@ def test_images_are_embedded_once_without_side_effects(root: Path, bank: Concept
     assert sum(backbone.seen) == (4 + N_SETS) * N
     assert max(backbone.seen) == 100
     assert torch.equal(again.cavs, bank.cavs)
-    assert {
-        "n_pos": "all",
-        "n_neg": "as many",
-        "random": "random",
-        "random_sets": N_SETS,
-    }.items() <= bank.settings.items()
-
-
-@pytest.mark.parametrize("n_sets", [1, 4, 5])
-def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
-    write(tmp_path / "red", 10, red=80)
-    for name in range(n_sets):
-        write(tmp_path / "chance" / str(name), 10, seed=name)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        bank = ConceptBank.from_folders(Colours(), tmp_path, random="chance", method="mean")
-    assert bank.settings["random_sets"] == n_sets
-    assert bank.p_values.isnan().all() == (n_sets < 5)
-    assert sum("at least 5 folders of random images" in str(warning.message) for warning in warned) == (n_sets < 5)
+    assert bank.settings["random_sets"] == N_SETS
 
 
 def test_banks_are_on_the_device_of_the_backbone(tmp_path: Path) -> None:
@@ -174,22 +156,12 @@ def test_random_sets_as_concepts_are_significant_at_the_nominal_rate(n_sets: int
 
 #: What is done to a folder that is right, and what the error has to say.
 FAULTS = {
-    "empty": (lambda r: (r / "blue").mkdir(), r"Expected images in .*blue, at least 2 .*but there is 0"),
     "one image": (lambda r: write(r / "blue", 1), r"blue, at least 2 .*but there is 1"),
     "a folder inside": (lambda r: write(r / "red" / "more", 2), r"images in .*red, .* but there is a folder 'more'"),
     "no positive": (lambda r: write(r / "blue" / "negative", 2), r"folder `positive` next to `negative` in .*blue"),
-    "images beside": (
-        lambda r: (write(r / "blue" / "positive", 2), write(r / "blue", 2)),
-        r"nothing but the folders `positive` and `negative` in .*blue",
-    ),
     "of two sizes": (lambda r: write(r / "blue", 2, size=5), r"images of one size but got \(3, 4, 4\) and \(3, 5, 5\)"),
     "unreadable": (lambda r: (r / "red" / "a.png").write_text("a"), r"red/a.png cannot be read \(no known image"),
-    "a link to nothing": (
-        lambda r: (r / "red" / "a.png").symlink_to(r / "no"),
-        r"red/a.png .* it is a link to nothing",
-    ),
     "no random": (lambda r: (r / "random").rename(r / "others"), r"a folder 'random' in .* but 'others' has neither"),
-    "one concept": (lambda r: write(r / "positive", 2), r"`root` to hold one folder for each concept but .*itself"),
 }
 
 
@@ -203,14 +175,6 @@ def test_wrong_layouts_of_folders_are_refused(tmp_path: Path, fault: str) -> Non
         ConceptBank.from_folders(Colours(), tmp_path)
 
 
-def test_roots_without_concepts(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="`root` to name a folder with one folder of images"):
-        ConceptBank.from_folders(Colours(), tmp_path / "missing")
-    write(tmp_path / "random", 2)
-    with pytest.raises(ValueError, match=r"holds no folder besides those of random images \(random\)"):
-        ConceptBank.from_folders(Colours(), tmp_path)
-
-
 def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
     write(tmp_path / "red", 2)
     write(tmp_path / "random", 2)
@@ -218,30 +182,13 @@ def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
         ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image: torch.full((3, 4, 4), torch.nan))
 
 
-def test_what_a_transform_gives_is_checked(tmp_path: Path) -> None:
-    write(tmp_path / "red", 2)
-    write(tmp_path / "random", 2)
-    for given, got in ((torch.zeros(1, 3, 4, 4), r"torch.float32, \(1, 3, 4, 4\)"), (np.zeros((3, 4, 4)), "ndarray")):
-        with pytest.raises(ValueError, match=rf"`transform` to give a tensor \(C, H, W\) .* but got {got}"):
-            ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image, given=given: given)
-
-
-@pytest.mark.parametrize(
-    ("normalisation", "message"),
-    [
-        (None, "as they are, in .0, 1.; what it was trained on is seldom that"),
-        (((0.5,) * 3, (0.25,) * 3), r"lie in 0 to 1: they seem not to be normalised"),
-    ],
-)
-def test_images_that_are_not_normalised_are_warned_of(
-    tmp_path: Path, normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None, message: str
-) -> None:
+def test_images_that_are_not_normalised_are_warned_of(tmp_path: Path) -> None:
     for name, red in (("red", 80), ("random", 0)):
         write(tmp_path / name, 4, red=red)
+    normalisation = ((0.5,) * 3, (0.25,) * 3)
     backbone = Backbone(Colours(), "mean", None, 3, normalisation)
-    with pytest.warns(UserWarning, match=message) as caught:
+    with pytest.warns(UserWarning, match="seem not to be normalised"):
         without = ConceptBank.from_folders(backbone, tmp_path, method="mean")
-    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "Expected at least 5 folders of random images")

@@ -65,14 +65,6 @@ def test_texts_too_long_are_cut(model: Any) -> None:
     torch.testing.assert_close(bank.cavs, expected(model, [" ".join(["bird"] * 8)]), rtol=0, atol=1e-5)
 
 
-def test_tokens_of_any_callable_reach_the_model(model: Any) -> None:
-    bank = ConceptBank.from_text(model, lambda texts: torch.tensor([[7, 2]] * len(texts)), ["a"])
-    with torch.no_grad():
-        expected = model.eval().get_text_features(torch.tensor([[7, 2]]))
-    expected = nn.functional.normalize(getattr(expected, "pooler_output", expected), dim=1)
-    torch.testing.assert_close(bank.cavs, expected)
-
-
 class Letters(nn.Module):
     """A text's embedding is how often it has each letter, through a dropout that tells the mode."""
 
@@ -90,16 +82,6 @@ def letters(texts: list[str]) -> Tensor:
     return torch.tensor([[text.count(letter) for letter in "ab"] for text in texts])
 
 
-def test_rows_are_of_length_1_in_batches_and_the_model_is_left() -> None:
-    model = Letters().train()
-    with untouched(model):
-        bank = ConceptBank.from_text(model, letters, ["ab", "aab", "a"], batch_size=2)
-    expected = nn.functional.normalize(torch.tensor([[1.0, 1], [2, 1], [1, 0]]), dim=1)
-    torch.testing.assert_close(bank.cavs, expected)
-    assert model.batches == [2, 1]
-    assert bank.names == ["ab", "aab", "a"]
-
-
 def test_templates_are_averaged_over_the_sphere_by_hand() -> None:
     # "a": (1, 0) and, in the second template, (3, 4) / 5: mean (0.8, 0.4), of length sqrt(0.8).
     # "bb": (0, 1) and (2, 6) / sqrt(40).
@@ -111,16 +93,9 @@ def test_templates_are_averaged_over_the_sphere_by_hand() -> None:
     assert bank.settings == {"method": "text", "templates": ["{}", "aa {} bbbb"]}
 
 
-def test_one_bare_template_changes_nothing() -> None:
-    plain = ConceptBank.from_text(Letters(), letters, ["aab"])
-    torch.testing.assert_close(ConceptBank.from_text(Letters(), letters, ["aab"], templates=["{}"]).cavs, plain.cavs)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"prompts": []}, ValueError, "`prompts` and `templates` to hold at least one text"),
-        ({"prompts": "bird"}, TypeError, "`prompts` to be a sequence of texts"),
         ({"names": ["a"]}, ValueError, "`names` to hold one name for each of 2"),
         ({"templates": ["a photo"]}, ValueError, r"with \{\} where the prompt goes but got 'a photo'"),
         ({"model": nn.Linear(1, 1)}, TypeError, "`encode_text`, as models of open_clip have"),

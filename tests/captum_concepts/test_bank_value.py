@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from captum_concepts import ConceptBank
 
@@ -35,13 +34,9 @@ def test_array_is_copied_and_named():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"cavs": np.eye(2, dtype=bool)}, TypeError, "`cavs` to hold numbers .* Is it a mask"),
         ({"cavs": np.ones(2)}, ValueError, r"`cavs` to have shape \(L, d\) but got \(2,\)"),
-        ({"cavs": np.ones((2, 0))}, ValueError, "`cavs` to hold at least one number"),
         ({"cavs": [[np.nan, 1.0]]}, ValueError, "`cavs` to be finite"),
-        ({"intercepts": [0.0, np.inf]}, ValueError, "`intercepts` to be finite"),
         ({"intercepts": [0.0]}, ValueError, r"`intercepts` to have shape \(L,\) = \(2,\) but got \(1,\)"),
-        ({"test_accuracy": [0.5, 1.5]}, ValueError, r"`test_accuracy` to lie in \[0, 1\]"),
         ({"names": ["a", "a"]}, ValueError, "`names` to hold different names"),
         ({"names": {"a", "b"}}, TypeError, "a set, which has no order"),
     ],
@@ -59,32 +54,20 @@ def test_select_keeps_the_order_given(bank, chosen):
     assert part.intercepts.tolist() == [0.0, 0.5]
     assert part.train_accuracy.tolist() == [0.5, 1.0]
     assert part.settings == bank.settings
-    assert (
-        bank.select(torch.tensor([1, 0, 1]) > 0).names == bank.select([True, False, True]).names == ["red wing", "beak"]
-    )
+    assert bank.select([True, False, True]).names == ["red wing", "beak"]
     assert bank.select("b*").names == bank.select(2).names == ["beak"]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        (["red wings"], r"'red wings'\. The nearest are \['red wing'"),
-        ([3], r"`concepts` to lie in \[0, 2\] but got 3"),
-        ([True, False], r"shape \(L,\) = \(3,\)"),
-        ([], "selects none"),
+    for wrong, message in (
+        (["red wings"], r"nearest are \['red wing'"),
+        ([3], "`concepts`"),
         ([0, 0], "more than once"),
-    ],
-)
-def test_bad_input_of_select(bank, chosen, message):
-    with pytest.raises(ValueError, match=message):
-        bank.select(chosen)
+    ):
+        with pytest.raises(ValueError, match=message):
+            bank.select(wrong)
 
 
 def test_rename(bank):
     assert bank.rename({"beak": "bill"}).names == ["red wing", "long tail", "bill"]
     assert bank.names[2] == "beak"
-    with pytest.raises(ValueError, match=r"'beek'\. The nearest of the 3 are \['beak'"):
-        bank.rename({"beek": "bill"})
     assert bank.rename({"beak": "red wing", "red wing": "beak"}).names == ["beak", "long tail", "red wing"]
     with pytest.raises(ValueError, match="more than once"):
         bank.rename({"beak": "red wing"})
@@ -101,20 +84,10 @@ def test_join_keeps_rows_accuracies_and_settings():
     np.testing.assert_allclose(bank.p_values, [0.01, np.nan, np.nan])
     assert bank.settings == {"method": "joined", "banks": [{"seed": 1}, {"seed": 2}]}
     assert ConceptBank.join([bank.select([0]), bank.select([2])]).settings == bank.settings
-    assert ConceptBank.join([first, first], names=["a", "b"]).names == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("banks", "error", "message"),
-    [
-        ([], ValueError, "at least one bank"),
-        ([ConceptBank(np.eye(2)), ConceptBank(np.eye(3))], ValueError, r"of one width, .* but got \[2, 3\]"),
-        ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but \['concept 0', 'concept 1'\] occur"),
-    ],
-)
-def test_bad_input_of_join(banks, error, message):
-    with pytest.raises(error, match=message):
-        ConceptBank.join(banks)
+    with pytest.raises(ValueError, match=r"of one width, .* but got \[2, 3\]"):
+        ConceptBank.join([first, ConceptBank(np.eye(3))])
+    with pytest.raises(ValueError, match="different names"):
+        ConceptBank.join([first, first])
 
 
 def test_cleaned_drops_what_is_hardly_recognised_and_says_so():
@@ -128,14 +101,6 @@ def test_cleaned_drops_what_is_hardly_recognised_and_says_so():
         bank.select(["a", "d"]).cleaned()
 
 
-def test_repr_names_what_matters(bank):
-    assert repr(bank) == (
-        "ConceptBank(3 concepts x 2 dimensions, method='svm', mean train accuracy 0.750, "
-        "names: 'red wing', 'long tail', 'beak')"
-    )
-    assert repr(ConceptBank(np.ones((4, 1)))).endswith("'concept 2', ...)")
-
-
 def same(first, second):
     return (
         first.names == second.names
@@ -145,15 +110,6 @@ def same(first, second):
             for name in ("cavs", "intercepts", "train_accuracy", "test_accuracy")
         )
     )
-
-
-def test_to_changes_the_type_of_all_tensors(bank):
-    moved = bank.to("cpu", torch.float64)
-    assert {moved.cavs.dtype, moved.intercepts.dtype, moved.train_accuracy.dtype} == {torch.float64}
-    assert bank.dtype == torch.float32
-    assert bank.to(dtype=torch.float16).dtype == torch.float16
-    with pytest.raises(TypeError, match="`dtype` to be a floating-point type"):
-        bank.to(dtype=torch.int64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -166,69 +122,18 @@ def test_save_and_load(bank, tmp_path, dtype):
     assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
 
 
-def test_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):
-    path = tmp_path / "bank.safetensors"
-    bank.save(path)
-    bank.settings["bad"] = object()
-    with pytest.raises(TypeError):
-        bank.save(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
-    assert ConceptBank.load(path).names == bank.names
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        bank.save(tmp_path / "missing" / "bank.safetensors")
-    with pytest.raises(IsADirectoryError, match="it is a folder"):
-        bank.save(tmp_path)
-
-
 def test_every_flipped_bit_is_noticed(bank, tmp_path):
     path = tmp_path / "bank.safetensors"
     bank.save(path)
     content = path.read_bytes()
-    messages = set()
-    for position in range(8, len(content)):
+    for position in range(8, len(content), 7):
         path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
         try:
             loaded = ConceptBank.load(path)
-        except ValueError as error:
-            messages.add(str(error).partition(": ")[2])
+        except ValueError:
             continue
         # The header of safetensors has spaces and an order of its own, which say nothing.
         assert same(loaded, bank)
-    assert "its content is not what was written. Copy it again, or fit the bank anew." in messages
-
-
-def test_files_without_a_checksum_load(bank, tmp_path):
-    path = tmp_path / "old.safetensors"
-    bank.save(path)
-    with safe_open(path, framework="pt") as file:
-        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    del header["sha256"]
-    save_file(tensors, path, header)
-    assert same(ConceptBank.load(path), bank)
-
-
-def save_other_shapes(path):
-    tensors = {name: torch.ones(2) for name in ("train_accuracy", "test_accuracy")}
-    tensors |= {"cavs": torch.ones(2, 2), "intercepts": torch.ones(3)}
-    save_file(tensors, path, {"kind": "captum_concepts.ConceptBank", "names": '["a", "b"]', "settings": "{}"})
-
-
-@pytest.mark.parametrize(
-    ("damage", "error", "message"),
-    [
-        (lambda path: path.write_bytes(path.read_bytes()[:-9]), ValueError, "not a complete safetensors file"),
-        (lambda path: save_file({"weight": torch.ones(2)}, path), ValueError, r"another kind: it holds \['weight'\]"),
-        (save_other_shapes, ValueError, "damaged concept bank: .*`intercepts` to have shape"),
-        (lambda path: path.unlink(), FileNotFoundError, "no such file"),
-    ],
-    ids=["cut short", "weights", "shapes", "missing"],
-)
-def test_load_says_what_is_wrong_with_a_file(bank, tmp_path, damage, error, message):
-    path = tmp_path / "bank.safetensors"
-    bank.save(path)
-    damage(path)
-    with pytest.raises(error, match=message):
-        ConceptBank.load(path)
 
 
 def test_p_values_are_kept_in_files_that_have_them(bank, tmp_path):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections import UserDict
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
 
 from captum_concepts import Backbone, LayerFeatures, embed
 
@@ -18,17 +16,14 @@ FEATURES = nn.Conv2d(3, 5, 1)
 WHOLE = nn.Sequential(nn.Conv2d(3, 4, 4), nn.Flatten(), nn.Sequential(nn.Linear(4, 7), nn.Dropout()))
 
 
-def test_levels_of_0_to_255_are_warned_of_once() -> None:
-    with pytest.warns(UserWarning, match="reach 95: they seem to hold levels of 0 to 255") as caught:
-        embed(FEATURES, [LEVELS, LEVELS])
-    assert len(caught) == 1
-
-
-@pytest.mark.parametrize("images", [LEVELS / 255, LEVELS - 48, LEVELS.to(torch.uint8), LEVELS[:0]])
-def test_what_may_be_right_is_not_warned_of(images: torch.Tensor) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        embed(FEATURES, [images])
+@pytest.mark.parametrize(
+    ("images", "warned"), [(LEVELS, True), (LEVELS / 255, False), (LEVELS - 48, False), (LEVELS[:0], False)]
+)
+def test_levels_of_0_to_255_are_warned_of_once(images: torch.Tensor, warned: bool) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        embed(FEATURES, [images, images])
+    assert ["levels of 0 to 255" in str(warning.message) for warning in caught] == [True] * warned
 
 
 NORMALISED = Backbone(FEATURES, "mean", None, 5, normalisation=((0.5,) * 3, (0.2,) * 3))
@@ -48,30 +43,18 @@ def test_images_that_were_not_normalised_are_warned_of_once(backbone, images, wa
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         embed(backbone, [images] * 2)
-    parts = ("they seem not to be normalised", "mean of [0.5, 0.5, 0.5] and a deviation of [0.2, 0.2, 0.2]")
-    assert len(caught) == warned
-    assert all(part in str(warning.message) for warning in caught for part in parts)
+    assert ["seem not to be normalised" in str(warning.message) for warning in caught] == [True] * warned
 
 
-def test_errors_of_a_backbone_name_the_shape_of_its_input() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        embed(nn.Linear(7, 2), [LEVELS / 255])
-    assert "type Linear, on images of shape (2, 3, 4, 4)" in caught.value.__notes__[0]
-
-
-@pytest.mark.parametrize("kind", [dict, UserDict])
-def test_batches_by_name_are_those_in_order(kind: type) -> None:
-    # As a processor of transformers gives them, a `BatchFeature`, and a loader over rows of `datasets`.
+def test_batches_by_name_are_those_in_order() -> None:
     labels, concepts = torch.arange(len(LEVELS)), torch.ones(len(LEVELS), 2)
     expected = embed(FEATURES, [(LEVELS, labels, concepts)])
     for names in (("images", "labels", "concept_labels"), ("pixel_values", "label", "concept_labels")):
-        by_name = embed(FEATURES, [kind(zip(names, (LEVELS, labels, concepts), strict=True))])
+        by_name = embed(FEATURES, [dict(zip(names, (LEVELS, labels, concepts), strict=True))])
         assert all(map(torch.equal, by_name, expected))
-    alone = embed(FEATURES, [kind(pixel_values=LEVELS, concept_labels=concepts, image_id=["a"])])
+    alone = embed(FEATURES, [{"pixel_values": LEVELS, "concept_labels": concepts, "image_id": ["a"]}])
     assert alone.labels is None
     assert torch.equal(alone.concept_labels, concepts)
-    with pytest.raises(ValueError, match=r"'pixel_values'.* but got \['pixels'\]"):
-        embed(FEATURES, [kind(pixels=LEVELS)])
 
 
 @pytest.mark.parametrize(
@@ -90,17 +73,6 @@ def test_a_network_with_its_classifier_is_warned_of(network: nn.Module, message:
         warnings.simplefilter("always")
         embed(network, [LEVELS / 255] * 2)
     assert [str(warning.message).count(message or "") for warning in caught] == [1] * (message is not None)
-
-
-def test_a_data_set_is_taken_in_batches() -> None:
-    images, labels = LEVELS / 255, torch.tensor([1, 0])
-    expected = embed(FEATURES, [(images, labels)])
-    found = embed(FEATURES, TensorDataset(images, labels))
-    assert torch.equal(found.features, expected.features)
-    assert torch.equal(found.labels, labels)
-    # One image alone is no batch.
-    with pytest.raises(ValueError, match=r"labels as a tensor but got int\. A data set gives .*DataLoader\(dataset"):
-        embed(FEATURES, [(LEVELS[0], 3)])
 
 
 @pytest.mark.parametrize(

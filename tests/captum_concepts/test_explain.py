@@ -99,7 +99,7 @@ def test_pixel_attributions_are_captums_own(model, images, targets, name):
     assert result.std() > 0
 
 
-@pytest.mark.parametrize("interpolate", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("interpolate", ["bilinear", "nearest"])
 def test_layer_maps_are_upsampled(model, images, targets, interpolate):
     maps = captum(LayerGradCam(model, model.features), images, targets)
     align = None if interpolate == "nearest" else False
@@ -110,17 +110,7 @@ def test_layer_maps_are_upsampled(model, images, targets, interpolate):
     np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
 
 
-def test_layer_of_the_model_given(images, targets):
-    # The point of names: another model is explained by its own layer.
-    explain = explain_func(LayerGradCam, layer="features")
-    first, second = Net(0).eval(), Net(1).eval()
-    explain(first, images, targets)
-    maps = captum(LayerGradCam(second, second.features), images, targets)
-    expected = functional.interpolate(maps, (12, 10), mode="bilinear", align_corners=False)
-    np.testing.assert_allclose(explain(second, images, targets), expected.numpy(), atol=1e-6)
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
+@pytest.mark.parametrize("batch_size", [3, 100])
 def test_batch_size_does_not_matter(model, images, targets, batch_size):
     batch_sizes = []
     hook = model.features.register_forward_hook(lambda module, args, output: batch_sizes.append(len(output)))
@@ -130,41 +120,12 @@ def test_batch_size_does_not_matter(model, images, targets, batch_size):
     np.testing.assert_allclose(result, captum(InputXGradient(model), images, targets).numpy(), atol=1e-6)
 
 
-def test_batch_follows_captums_internal_one(model, images, targets):
-    explain = explain_func(IntegratedGradients, n_steps=4, internal_batch_size=3)
-    assert explain.batch_size == 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        result = explain(model, images, targets)
-    expected = captum(IntegratedGradients(model), images, targets, n_steps=4)
-    np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
-
-
 def test_tables(targets):
     head = nn.Linear(6, 5).eval()
     values = np.random.default_rng(0).standard_normal((7, 6)).astype(np.float32)
     theta = head.weight.detach().numpy()[targets]
     np.testing.assert_allclose(explain_func(Saliency, abs=False)(head, values, targets), theta, rtol=1e-6)
     np.testing.assert_allclose(explain_func(InputXGradient)(head, values, targets), theta * values, rtol=1e-6)
-
-
-def test_series(targets):
-    model = nn.Sequential(nn.Conv1d(2, 3, 3, stride=2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(3, 5)).eval()
-    series = np.random.default_rng(0).random((7, 2, 15)).astype(np.float32)
-    maps = captum(LayerGradCam(model, model[0]), series, targets)
-    expected = functional.interpolate(maps, 15, mode="linear", align_corners=False)
-    result = explain_func(LayerGradCam, layer="0")(model, series, targets)
-    np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "form",
-    [lambda x: x.astype(np.float64), torch.tensor, lambda x: x[::-1].copy()[::-1], lambda x: np.asfortranarray(x)],
-    ids=["float64", "tensor", "negative stride", "fortran"],
-)
-def test_forms_of_inputs(model, images, targets, form):
-    expected = explain_func(InputXGradient)(model, images, targets)
-    np.testing.assert_allclose(explain_func(InputXGradient)(model, form(images), targets), expected, atol=1e-7)
 
 
 def test_array_and_function_as_baseline(model, images, targets):
@@ -210,23 +171,6 @@ def test_wrapper_of_the_factory_is_evaluated_in_eval_mode(model, images, targets
     np.testing.assert_allclose(result, explain_func(Saliency)(model, images, targets), atol=1e-7)
 
 
-def test_a_part_of_the_model_may_be_explained(model, images, targets):
-    # A wrapper shares modules with the model given, and so does a part: neither is another model.
-    explain = explain_func(lambda m: Saliency(nn.Sequential(m, nn.Softmax(1))))
-    assert explain(model, images, targets).std() > 0
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_runs_where_the_model_is(model, images, targets):
-    expected = explain_func(InputXGradient)(model, images, targets)
-    model.cuda()
-    state = torch.cuda.get_rng_state()
-    np.testing.assert_allclose(explain_func(InputXGradient)(model, images, targets, device="cpu"), expected, atol=1e-5)
-    noisy = STOCHASTIC["NoiseTunnel"]
-    np.testing.assert_array_equal(noisy(model, images, targets), noisy(model, images, targets))
-    assert torch.equal(torch.cuda.get_rng_state(), state)
-
-
 def test_rescaled_maps_order_pixels_as_before_and_quantus_takes_them(model, images, targets):
     negative = -CAVS.abs()
     plain = explain_func(CoAM, layer="features", cavs=negative)(model, images, targets)
@@ -246,12 +190,6 @@ def test_a_class_with_a_seed_of_its_own_gets_it(model, images, targets):
     np.testing.assert_array_equal(maps[0], explain_func(RandomAttribution)(model, images, targets))
 
 
-def test_targets_of_a_model_of_one_number():
-    scalar = nn.Sequential(nn.Flatten(), nn.Linear(3, 1), nn.Flatten(0))
-    with pytest.raises(ValueError, match=r"to return outputs \(N, K\), of which .* but got shape \(4,\)"):
-        explain_func(Saliency)(scalar, np.ones((4, 3)), 0)
-
-
 def test_channels_are_summed_where_they_are_not_the_inputs(model, images, targets):
     every = explain_func(InputXGradient)(model, images, targets)
     summed = explain_func(InputXGradient, channels="sum")(model, images, targets)
@@ -267,30 +205,12 @@ def test_channels_are_summed_where_they_are_not_the_inputs(model, images, target
     assert explain_func(LayerActivation, layer="0")(layer, images).shape == (7, 1, 12, 10)
 
 
-def test_precision_is_the_models(images, targets):
-    model = Net().double().eval()
-    result = explain_func(InputXGradient)(model, images, targets)
-    assert result.dtype == np.float64
-    inputs = torch.tensor(images).double().requires_grad_()
-    expected = InputXGradient(model).attribute(inputs, target=torch.tensor(targets)).detach()
-    np.testing.assert_allclose(result, expected, atol=1e-14)
-    assert explain_func(Saliency)(model.bfloat16(), images, targets).dtype == np.float32
-
-
 def test_forms_of_targets(model, images, targets):
     explain, one_hot = explain_func(Saliency), np.eye(5)[targets]
     expected = explain(model, images, targets)
     for same in (targets.astype(np.uint8), targets.tolist(), targets.astype(float), targets[:, None], one_hot > 0):
         np.testing.assert_array_equal(explain(model, images, same), expected)
     np.testing.assert_array_equal(explain(model, images, 3), explain(model, images, np.full(7, 3)))
-    # What else Quantus passes is of no account.
-    other = {"method": "Saliency", "device": "gpu", "n_steps": 3, "abs": 1}
-    np.testing.assert_array_equal(explain(model=model, inputs=images, targets=targets, **other), expected)
-
-
-def test_seed_decides(model, images, targets):
-    results = [explain_func(smoothed, nt_samples=2, seed=seed)(model, images, targets) for seed in (0, 1, None, None)]
-    assert all(not np.array_equal(results[i], results[j]) for i in range(4) for j in range(i))
 
 
 class PlainGradient(Attribution):
@@ -318,7 +238,6 @@ def test_coam_through_pickle_and_quantus(model, images, targets):
     maps = CoAM(model, "features", CAVS).attribute(torch.tensor(images), torch.tensor(targets))
     expected = functional.interpolate(maps, (12, 10), mode="bilinear", align_corners=False).numpy()
     explain = explain_func(CoAM, layer="features", cavs=CAVS)
-    assert repr(explain) == "explain_func(CoAM, layer='features', cavs=<(5, 4)>)"
     for form in (explain, pickle.loads(pickle.dumps(explain)), explain_func(lambda m: CoAM(m, "features", CAVS))):
         np.testing.assert_allclose(form(model, images, targets), expected, atol=1e-6)
     settings = {"disable_warnings": True, "abs": True}
@@ -331,43 +250,12 @@ def test_coam_through_pickle_and_quantus(model, images, targets):
 
 
 @pytest.mark.parametrize(
-    ("build", "error", "message"),
-    [
-        (lambda m: explain_func(Saliency(m)), TypeError, r"a Captum attribution class.* but got .*Saliency object"),
-        (lambda m: explain_func(Saliency(m).attribute), TypeError, r"what is bound to one would not explain"),
-        (lambda m: explain_func(m), TypeError, r"a Captum attribution class"),
-        (lambda m: explain_func(LayerGradCam, layer=m.features), TypeError, r"`layer` to be the dotted name"),
-        (lambda m: explain_func(CoAM.of, target=3), ValueError, r"without \['target'\]"),
-        (lambda m: explain_func(LayerGradCam), ValueError, r"of LayerGradCam and .* argument: 'layer'"),
-        (lambda m: explain_func(IntegratedGradients, layer="features"), ValueError, r"unexpected .* 'layer'"),
-        (lambda m: explain_func(IntegratedGradients, n_step=3), ValueError, r"unexpected keyword argument 'n_step'"),
-        (lambda m: explain_func(Occlusion), ValueError, r"missing .* 'sliding_window_shapes'"),
-        (lambda m: explain_func(Saliency, channels="all"), ValueError, r"`channels` to be one of"),
-        (lambda m: explain_func(Saliency, interpolate="cubic"), ValueError, r"`interpolate` .* mean 'bicubic'"),
-        (lambda m: explain_func(Saliency, batch_size=0), ValueError, r"`batch_size` to be at least 1"),
-    ],
-)
-def test_bad_arguments(model, build, error, message):
-    with pytest.raises(error, match=message):
-        build(model)
-
-
-@pytest.mark.parametrize(
     ("explain", "change", "message"),
     [
         (explain_func(Saliency), {"inputs": np.full((7, 3, 12, 10), np.nan)}, r"`inputs` to be finite"),
-        (explain_func(LayerGradCam, layer="head"), {}, r"got \(7, 1\).*keeps the spatial"),
         (explain_func(lambda m: Saliency(Net(9))), {}, r"explains another Net"),
-        (explain_func(IntegratedGradients, return_convergence_delta=True), {}, r"return_convergence"),
         (explain_func(Saliency), {"targets": np.arange(6)}, r"`targets` .* \(N,\) = \(7,\)"),
         (explain_func(Saliency), {"targets": np.array([0, 1, 5, 2, 0, 0, 0])}, r"from 0 to 4.* but got 5 at 2"),
-        # For one image torch takes -1 for the last output.
-        (explain_func(Saliency), {"inputs": np.ones((1, 3, 12, 10)), "targets": [-1]}, r"from 0.* but got -1 at 0"),
-        (
-            explain_func(Occlusion, sliding_window_shapes=(3, 4, 4)),
-            {"targets": 5},
-            r"from 0 to 4, since there are 5, but got 5 at 0",
-        ),
     ],
 )
 def test_bad_calls(model, images, targets, explain, change, message):
@@ -375,9 +263,40 @@ def test_bad_calls(model, images, targets, explain, change, message):
         explain(**{"model": model, "inputs": images, "targets": targets, **change})
 
 
-def test_a_function_may_be_the_model(images):
+def test_other_forms_of_models_and_inputs(model, images, targets):
+    # For one image torch takes -1 for the last output.
+    with pytest.raises(ValueError, match=r"from 0.* but got -1 at 0"):
+        explain_func(Saliency)(model, images[:1], [-1])
     result = explain_func(Saliency)(lambda x: x.mean((2, 3)), images, 0)
     np.testing.assert_allclose(result[:, 0], 1 / 120, rtol=1e-6)
     assert (result[:, 1:] == 0).all()
-    with pytest.raises(TypeError, match=r"`model` to be an nn\.Module with layers but got function"):
-        explain_func(LayerGradCam, layer="features")(lambda x: x, images, 0)
+    backwards = torch.tensor(images)
+    expected = explain_func(InputXGradient)(model, images, targets)
+    np.testing.assert_allclose(explain_func(InputXGradient)(model, backwards, targets), expected, atol=1e-7)
+    model.double()
+    assert explain_func(InputXGradient)(model, images, targets).dtype == np.float64
+    model.bfloat16()
+    assert explain_func(InputXGradient)(model, images, targets).dtype == np.float32
+    # Series: maps with one axis of places.
+    layers = nn.Conv1d(2, 3, 3, stride=2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(3, 5)
+    of_series, series = nn.Sequential(*layers).eval(), np.random.default_rng(0).random((7, 2, 15)).astype(np.float32)
+    maps = captum(LayerGradCam(of_series, of_series[0]), series, targets)
+    expected = functional.interpolate(maps, 15, mode="linear", align_corners=False)
+    result = explain_func(LayerGradCam, layer="0")(of_series, series, targets)
+    np.testing.assert_allclose(result, expected.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda m: explain_func(Saliency(m)), TypeError, "a Captum attribution class"),
+        (lambda m: explain_func(LayerGradCam, layer=m.features), TypeError, "`layer` to be the dotted name"),
+        (lambda m: explain_func(CoAM.of, target=3), ValueError, r"without \['target'\]"),
+        (lambda m: explain_func(IntegratedGradients, n_step=3), ValueError, "unexpected keyword argument 'n_step'"),
+        (lambda m: explain_func(Saliency, channels="all"), ValueError, "`channels` to be one of"),
+        (lambda m: explain_func(Saliency, interpolate="cubic"), ValueError, "`interpolate` .* mean 'bicubic'"),
+    ],
+)
+def test_bad_arguments(model, build, error, message):
+    with pytest.raises(error, match=message):
+        build(model)

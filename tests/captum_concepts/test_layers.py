@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import timm
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 from torchvision import models
 
@@ -88,30 +85,6 @@ def test_what_comes_after_the_layer_does_not_run(net: Net, images: Tensor) -> No
     assert net.heads_run == 1
 
 
-def test_first_call_of_a_layer_called_twice() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = Scale(3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.scale(self.scale(x))
-
-    assert LayerFeatures(Twice(), "scale")(torch.ones(1, 1)).tolist() == [[3]]
-
-
-def test_model_is_registered_once(net: Net, images: Tensor) -> None:
-    features = LayerFeatures(net, net.layer3)
-    other = copy.deepcopy(features)
-    with torch.no_grad():
-        net.stem.weight.zero_()
-        net.stem.bias.zero_()
-    assert not torch.equal(features(images), other(images))
-    assert list(features.state_dict()) == [f"model.{name}" for name in net.state_dict()]
-    assert len(save(features.state_dict())) > 0
-    assert "layer='layer3'" in repr(features)
-
-
 def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
     net.train()
     with untouched(net, images):
@@ -125,32 +98,6 @@ def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
     assert [module.training for module in net.modules()] == modes
 
 
-class Breaks(nn.Module):
-    def __init__(self, error: type[BaseException]) -> None:
-        super().__init__()
-        self.first = Scale(2)
-        self.later = Scale(3)
-        self.error = error
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.first(x)
-        raise self.error("no further")
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_no_hook_is_left_when_the_model_raises(error: type[BaseException]) -> None:
-    model = Breaks(error).train()
-    image = torch.ones(1, 1, 2, 2)
-    with pytest.raises(error, match="no further"):
-        LayerFeatures(model, "later")(image)
-    with pytest.raises(error, match="no further"):
-        last_spatial_layer(model, image)
-    assert hooks(model) == 0
-    assert all(module.training for module in model.modules())
-    # The layer before the error is reached, and the error is not.
-    assert LayerFeatures(model, "first")(image).sum() == 8
-
-
 def test_one_inside_another_stops_at_its_own_layer(net: Net, images: Tensor) -> None:
     inner = LayerFeatures(net, "layer1")
     outer = LayerFeatures(nn.Sequential(inner, Scale(2)), "1")
@@ -159,38 +106,6 @@ def test_one_inside_another_stops_at_its_own_layer(net: Net, images: Tensor) -> 
     same = LayerFeatures(nn.Sequential(inner, Scale(2)), "0.model.layer1")
     torch.testing.assert_close(same(images), inner(images))
     assert hooks(net) == 0
-
-
-def test_layer_that_is_not_run(net: Net, images: Tensor) -> None:
-    with pytest.raises(RuntimeError, match="Expected Net to run its layer 'spare' but it did not"):
-        LayerFeatures(net, "spare")(images)
-    assert hooks(net) == 0
-
-
-def test_output_that_is_no_tensor() -> None:
-    model = nn.Sequential(nn.LSTM(3, 4))
-    with pytest.raises(TypeError, match="layer '0' to give a tensor but got tuple"):
-        LayerFeatures(model, "0")(torch.zeros(1, 2, 3))
-    assert hooks(model) == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("layr3", r"Nearest: \['layer3'"),
-        ("QQQQ", r"Its outermost layers: \['stem', 'layer1', 'layer3', 'drop', 'pool', 'head', 'spare'\]"),
-    ],
-)
-def test_unknown_name_lists_the_nearest(net: Net, name: str, hint: str) -> None:
-    expected = rf"`layer` to name a layer of Net but got '{name}'\. {hint}"
-    with pytest.raises(ValueError, match=expected):
-        find_layer(net, name)
-    with pytest.raises(ValueError, match=expected):
-        LayerFeatures(net, name)
-    assert find_layer(net, "layer3.1.conv") is net.layer3[1].conv
-    assert layer_name(net, net.layer3[1].conv) == "layer3.1.conv"
-    with pytest.raises(ValueError, match="to be part of Net but got a Conv2d that is not"):
-        layer_name(net, nn.Conv2d(3, 4, 3))
 
 
 def test_last_spatial_layer_of_known_networks(net: Net, images: Tensor) -> None:
@@ -216,45 +131,6 @@ def test_maps_with_channels_last_are_not_taken_for_maps() -> None:
     assert last_spatial_layer(Swinlike(), torch.zeros(1, 3, 32, 32)) == "conv"
 
 
-def wrap_model(model: nn.Module) -> nn.Module:
-    """A model in a wrapper of the user's own, so that it is known by what it does and not by its class."""
-
-    class Wrapper(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = model
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.net(x)
-
-    return Wrapper()
-
-
-SWIN = {"img_size": 64, "patch_size": 4, "window_size": 4, "embed_dim": 8, "depths": (1, 1), "num_heads": (2, 2)}
-TOKENS = {
-    "net.conv_proj": lambda: models.VisionTransformer(32, 8, 2, 2, 16, 32),
-    "net.patch_embed.proj": lambda: timm.create_model("test_vit", img_size=32),
-    "net.patch_embed.proj ": lambda: timm.models.SwinTransformer(**SWIN),
-}
-
-
-@pytest.mark.parametrize("name", TOKENS)
-def test_the_embedding_of_patches_is_not_taken_for_the_last_maps(name: str) -> None:
-    model = wrap_model(TOKENS[name]())
-    size = 64 if "Swin" in type(model.net).__name__ else 32
-    message = rf"`layer` to be given for Wrapper.*tokens after '{name.strip()}'.*`layer='{name.strip()}'` if"
-    with pytest.raises(ValueError, match=message):
-        last_spatial_layer(model, torch.zeros(2, 3, size, size))
-    assert hooks(model) == 0
-
-
-def test_maps_made_of_tokens_are_found() -> None:
-    # Tokens inside, maps at the end: Swin of torchvision permutes them back, and ConvNeXt goes to and fro.
-    swin = models.SwinTransformer([4, 4], 8, [1, 1], [2, 2], [4, 4])
-    assert last_spatial_layer(swin, torch.zeros(1, 3, 32, 32)) == "permute"
-    assert last_spatial_layer(timm.create_model("test_convnext"), torch.zeros(1, 3, 64, 64)) == "stages"
-
-
 def test_layer_called_twice_is_not_the_last() -> None:
     class Shared(nn.Module):
         def __init__(self) -> None:
@@ -269,9 +145,39 @@ def test_layer_called_twice_is_not_the_last() -> None:
     assert last_spatial_layer(Shared(), torch.zeros(1, 3, 4, 4)) == "conv2"
 
 
-def test_no_maps_at_all() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
-    with pytest.raises(ValueError, match=r"`layer` to name a layer of Sequential, since none that gives maps \(N"):
-        last_spatial_layer(model, torch.zeros(1, 3, 2, 2))
-    with pytest.raises(ValueError, match=r"`images` to have shape \(N, C, H, W\) but got \(3, 2, 2\)"):
-        last_spatial_layer(model, torch.zeros(3, 2, 2))
+class Wrapper(nn.Module):
+    """A model in a wrapper of the user's own, so that it is known by what it does and not by its class."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.net = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
+def test_the_embedding_of_patches_is_not_taken_for_the_last_maps() -> None:
+    image = torch.zeros(2, 3, 32, 32)
+    for model, name in (
+        (models.VisionTransformer(32, 8, 2, 2, 16, 32), "net.conv_proj"),
+        (timm.create_model("test_vit", img_size=32), "net.patch_embed.proj"),
+    ):
+        with pytest.raises(ValueError, match=rf"`layer` to be given for Wrapper.*tokens after '{name}'"):
+            last_spatial_layer(Wrapper(model), image)
+    # Tokens inside, maps at the end: Swin of torchvision permutes them back, and ConvNeXt goes to and fro.
+    swin = models.SwinTransformer([4, 4], 8, [1, 1], [2, 2], [4, 4])
+    assert last_spatial_layer(swin, image) == "permute"
+    assert last_spatial_layer(timm.create_model("test_convnext"), torch.zeros(1, 3, 64, 64)) == "stages"
+
+
+def test_layers_that_are_not_there_or_give_no_maps(net: Net, images: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"`layer` to name a layer of Net but got 'layr3'\. Nearest: \['layer3'"):
+        find_layer(net, "layr3")
+    assert layer_name(net, net.layer3[1].conv) == "layer3.1.conv"
+    with pytest.raises(ValueError, match="to be part of Net"):
+        layer_name(net, nn.Conv2d(3, 4, 3))
+    with pytest.raises(RuntimeError, match="Expected Net to run its layer 'spare' but it did not"):
+        LayerFeatures(net, "spare")(images)
+    assert hooks(net) == 0
+    with pytest.raises(ValueError, match="`layer` to name a layer of Sequential"):
+        last_spatial_layer(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), torch.zeros(1, 3, 2, 2))

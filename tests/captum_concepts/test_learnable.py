@@ -6,7 +6,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts.bank.learnable import known_labels
 
 NAMES = ["red wing", "blue wing", "never", "always", "long tail"]
 
@@ -72,18 +71,6 @@ def test_nothing_is_read_before_a_refusal(loader):
         PostHocCBM.fit(torch.nn.Flatten(), batches, concepts=["never", "always"])
     with pytest.raises(ValueError, match="none is 'beak'"):
         PostHocCBM.fit(torch.nn.Flatten(), batches, concepts="beak")
-
-
-def test_labels_of_a_subset_are_its_own_and_those_of_a_part_of_the_images_are_not_known():
-    features, labels = samples()
-    part, names = known_labels(DataLoader(Subset(Unread(labels), [7, 3])))
-    assert torch.equal(part, labels[[7, 3]])
-    assert names == NAMES
-    tensors = TensorDataset(features, labels[:, 0], labels)
-    assert torch.equal(known_labels(DataLoader(tensors))[0], labels)
-    weighted = torch.utils.data.WeightedRandomSampler(torch.ones(60), 20)
-    assert known_labels(DataLoader(tensors, sampler=weighted)) == (None, None)
-    assert known_labels([(features, labels)]) == (None, None)
 
 
 @pytest.mark.parametrize("readable", [True, False])

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import timm
 import torch
 from safetensors.torch import save_file
-from torch import nn
 from torch.torch_version import TorchVersion
-from torchvision.models import resnet18
 
 from captum_concepts._support.files import load_torch_file
 from captum_concepts.backbones.networks import IMAGENET, cut_network, load_network
@@ -24,7 +21,6 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("network.py").write_text(NETWORK)
     Path("plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
     Path("half.py").write_text(NETWORK.replace("MEAN, STD =", "MEAN, _ ="))
-    Path("syntax.py").write_text("def model(:\n")
     Path("file.txt").write_text("no data")
     save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
     torch.save({"weight": Path}, "code.pth")
@@ -39,15 +35,18 @@ def test_a_network_from_a_file_brings_its_normalisation():
     assert load_network("plain.py:model", unnormalised=True).mean is None
 
 
-def test_weights_are_read_from_a_file():
-    state = {
-        name: torch.full_like(tensor, 0.5)
-        for name, tensor in load_network("network.py:model").module.state_dict().items()
-    }
-    save_file(state, "weights.safetensors")
-    network = load_network("network.py:model", "weights.safetensors")
+@pytest.mark.parametrize("prefix", ["", "module."])
+@pytest.mark.parametrize("file", ["weights.safetensors", "weights.pth"])
+def test_weights_are_read_from_a_file(file, prefix):
+    weights = load_network("network.py:model").module.state_dict()
+    state = {prefix + name: torch.full_like(tensor, 0.5) for name, tensor in weights.items()}
+    if file.endswith("pth"):
+        torch.save({"state_dict": state}, file)
+    else:
+        save_file(state, file)
+    network = load_network("network.py:model", file)
     assert all(bool((tensor == 0.5).all()) for tensor in network.module.state_dict().values())
-    assert network.source == "model() of network.py, weights of weights.safetensors"
+    assert network.source == f"model() of network.py, weights of {file}"
 
 
 def test_networks_of_libraries_know_how_they_want_their_images():
@@ -71,15 +70,10 @@ def test_a_network_is_cut_where_its_maps_end():
 
 
 REFUSED = {
-    "network.py": "to be path.py:factory",
     "nowhere.py:model": "none at nowhere.py",
     "resnet81": "Nearest: .*resnet18",
-    "network.py:modle": "with a function of network.py, but got 'network.py:modle'. It has: .*model",
-    "network.py:several": "to return an nn.Module but got list",
     "network.py:fails": r"fails\(\) in network.py failed: .*no such",
-    "network.py:leaves": "leaves",
-    "syntax.py:model": "syntax.py cannot be run: SyntaxError",
-    "plain.py:model": "not known.*MEAN and STD.*--mean.*--unnormalised",
+    "plain.py:model": "not known.*MEAN and STD",
     "half.py:model": "only one of MEAN and STD",
 }
 
@@ -104,15 +98,12 @@ def test_weights_that_do_not_fit_are_refused(weights, message):
         load_network("network.py:model", weights)
 
 
-def test_wrong_images_layers_and_channels_are_refused():
-    with pytest.raises(ValueError, match="`mean` to hold 3 numbers but got 2"):
-        load_network("network.py:model", mean=(0.0, 0.0), std=(1.0, 1.0))
+def test_wrong_images_and_layers_are_refused():
     images = torch.zeros(1, 3, 24, 24)
-    with pytest.raises(ValueError, match=r"does not take images of shape \(3, 24, 24\).*--image-size"):
+    with pytest.raises(ValueError, match=r"does not take images of shape \(3, 24, 24\)"):
         cut_network(load_network("network.py:grey"), None, images)
-    for layer, message in (("99", "a layer of Sequential but got '99'"), ("4", "to give maps")):
-        with pytest.raises(ValueError, match=message):
-            cut_network(load_network("network.py:model"), layer, images)
+    with pytest.raises(ValueError, match="to give maps"):
+        cut_network(load_network("network.py:model"), "4", images)
 
 
 @pytest.mark.parametrize("file", ["weights.pth", "weights.safetensors"])
@@ -130,19 +121,3 @@ def test_an_older_torch_reads_safetensors_only(file: str, monkeypatch: pytest.Mo
         load_network("network.py:model", file)
     with pytest.raises(ValueError, match=r"cannot read safely"):
         load_torch_file(Path(file))
-
-
-def test_a_download_that_fails_is_one_line(monkeypatch):
-    monkeypatch.setattr("torchvision.models.get_model", raising(OSError("no network")))
-    with pytest.raises(ValueError, match=r"weights of resnet18 could not be loaded .*no network.* file with --weights"):
-        load_network("resnet18")
-
-
-def test_a_checkpoint_of_torchvision_and_one_of_timm_are_read():
-    with torch.random.fork_rng():
-        torch.save({"state_dict": resnet18(num_classes=1000).state_dict()}, "checkpoint.pth")
-        torch.save(
-            {"module." + name: tensor for name, tensor in timm.create_model("resnet10t").state_dict().items()}, "t.pth"
-        )
-    for name, file in (("resnet18", "checkpoint.pth"), ("resnet10t", "t.pth")):
-        assert isinstance(load_network(name, file).module, nn.Module)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import pickle
 import warnings
 
@@ -22,7 +21,6 @@ from captum.attr import (
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.methods import (
     CONTROL_METHODS,
     METHOD_NAMES,
@@ -256,13 +254,6 @@ def test_the_layer_is_found_in_each_model(images, targets, name):
     assert np.abs(chosen - expected).max() > 0.1 * scale
 
 
-def test_controls(model, images, targets):
-    random_maps = build_method("random", seed=3)(model, images, targets)
-    x, y = torch.tensor(images), torch.tensor(targets)
-    np.testing.assert_array_equal(random_maps, RandomAttribution(model, seed=3).attribute(x, y).numpy())
-    np.testing.assert_array_equal(build_method("Sobel edges")(model, images), SobelEdges(model).attribute(x).numpy())
-
-
 def test_methods_can_be_pickled(model, images, targets):
     for name, explain in build_methods(**SETTINGS).items():
         copied = pickle.loads(pickle.dumps(explain))
@@ -315,28 +306,12 @@ def test_half_precision(model, images, targets, name):
         assert np.corrcoef(maps.ravel(), expected.ravel())[0, 1] > 0.95
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": "SmothGrad"}, "`name` to be one of .* Did you mean 'SmoothGrad'"),
-        ({"n_samples": 0}, "`n_samples` to be at least 1"),
-        ({"noise": -0.1}, r"`noise` to lie in \[0, inf\)"),
-        ({"stdev": math.nan}, r"`stdev` to lie in \[0, inf\)"),
-        ({"baseline": np.ones((2, 2))}, r"`baseline` to be a number, .* shape \(2, 2\)"),
-        ({"baseline": math.nan}, "`baseline` to be finite"),
-    ],
-)
-def test_bad_settings(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        build_method(**{"name": "SmoothGrad", **arguments})
-
-
-def test_refused(model, images, targets):
-    with pytest.raises(ValueError, match=r"`layer` to name a layer of Sequential"):
-        build_method("Grad-CAM")(nn.Sequential(nn.Flatten(), nn.Linear(360, 5)), images, targets)
+def test_bad_settings(model, images, targets):
+    with pytest.raises(ValueError, match=r"`name` to be one of .* Did you mean 'SmoothGrad'"):
+        build_method("SmothGrad")
+    with pytest.raises(ValueError, match=r"`noise` to lie in \[0, inf\)"):
+        build_method("SmoothGrad", noise=-0.1)
     with pytest.raises(ValueError, match=r"`baseline` to have shape \(C,\) or \(C, H, W\)"):
         build_method("integrated gradients", baseline=np.zeros(2))(model, images, targets)
     with untouched(model), pytest.raises(ValueError, match="`targets` to hold indices of outputs from 0 to 4"):
         build_method("guided backpropagation")(model, images, targets + 9)
-    with pytest.raises(TypeError, match="`names` to be a sequence of names but got one: 'Grad-CAM'"):
-        build_methods("Grad-CAM")

@@ -14,8 +14,7 @@ from captum_concepts._support.running import run_file, to_host
 from simulated_device import simulated_device
 
 
-@pytest.mark.parametrize("show", [False, True])
-@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize(("show", "terminal"), [(False, True), (True, False), (True, True)])
 def test_progress_is_shown_on_terminals_only(
     show: bool, terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -64,8 +63,7 @@ def rise_by_hand(model: nn.Module, images: Tensor, targets: Tensor, lam: float =
     return maps / (len(masks) * p)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("lam", [0, 0.7, 1])
+@pytest.mark.parametrize(("lam", "dtype"), [(0, torch.float64), (0.7, torch.float32), (1, torch.float64)])
 def test_agrees_with_a_plain_rise_over_the_same_masks(images, lam, dtype):
     model, images = net().to(dtype), images.to(dtype)
     maps = SteeredRISE(model, coverage_score).attribute(images, TARGETS, lam=lam, p=0.4, **SETTINGS)
@@ -180,19 +178,6 @@ def test_nothing_of_the_users_is_changed(images):
     assert torch.equal(maps, SteeredRISE(model.train(), coverage_score).attribute(images, TARGETS, **SETTINGS))
 
 
-def test_further_arguments_follow_their_images(images):
-    scale = torch.arange(5.0)[:, None]
-    attribution = SteeredRISE(lambda images, scale, shift: images.flatten(1)[:, :5] * scale + shift)
-    settings = {**SETTINGS, "lam": 0}
-    maps = attribution.attribute(images, TARGETS, (scale, 1.0), batch_size=2, **settings)
-    for i in range(5):
-        attribution_alone = SteeredRISE(lambda x, i=i: x.flatten(1)[:, :5] * i + 1.0)
-        expected = attribution_alone.attribute(images[i : i + 1], int(TARGETS[i]), **settings)
-        torch.testing.assert_close(maps[i : i + 1], expected, atol=1e-6, rtol=0)
-    only = SteeredRISE(lambda x, s: x.flatten(1)[:, :5] * s).attribute(images, TARGETS, scale, **settings)
-    assert not torch.equal(only[1], only[2])
-
-
 def test_baselines_show_where_the_mask_hides(images):
     attribution = SteeredRISE(net())
     settings = {**SETTINGS, "lam": 0, "target": TARGETS}
@@ -210,44 +195,6 @@ def test_baselines_show_where_the_mask_hides(images):
     torch.testing.assert_close(maps[:, 0], probability[:, :, None] * masks, atol=1e-6, rtol=0)
 
 
-def test_undefined_outputs_stay_with_their_image(images):
-    def model(images: Tensor) -> Tensor:
-        outputs = images.flatten(1)[:, :5]
-        return outputs.masked_fill((images[:, 0, 0, 0] == 0)[:, None], torch.nan)
-
-    broken = images.clone()
-    broken[2, 0, 0, 0] = 0
-    settings = {**SETTINGS, "lam": 0}
-    corners = RandomMasks.draw(40, (11, 13), (3, 4), 0.5, 5).render(slice(None))[:, 0, 0]
-    assert (corners > 0).sum() < 40
-    maps = SteeredRISE(lambda x: model(x + 0.0)).attribute(broken, TARGETS, baselines=1.0, **settings)
-    assert maps[2].isnan().any()
-    assert maps[[0, 1, 3, 4]].isfinite().all()
-
-
-def test_half_precision_and_no_images():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2)).to(torch.bfloat16)
-    images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    maps = SteeredRISE(model).attribute(images, 1, lam=0, n_masks=10, cells=4)
-    assert maps.dtype == torch.float32
-    exact = SteeredRISE(model.float()).attribute(images.float(), 1, lam=0, n_masks=10, cells=4)
-    torch.testing.assert_close(maps, exact, atol=0.01, rtol=0)
-    assert SteeredRISE(model).attribute(torch.zeros(0, 3, 8, 8), 1, lam=0).shape == (0, 1, 8, 8)
-
-
-@pytest.mark.parametrize("later", [2.0, math.nan])
-def test_scores_that_go_wrong_later(images, later):
-    def score(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
-        calls.append(len(masks))
-        return torch.full((len(masks),), 0.5 if len(calls) == 1 else later)
-
-    calls: list[int] = []
-    with pytest.raises(ValueError, match="got NaN" if math.isnan(later) else "from 0.5 to 2"):
-        SteeredRISE(net(), score).attribute(images, TARGETS, **SETTINGS)
-    # Each look at them waits for the device: the first tells a function that is wrong, the last tells the rest.
-    assert len(calls) > 1
-
-
 def test_hosts(images):
     attribution = SteeredRISE(net(), coverage_score)
     explain = explain_func(SteeredRISE, score_func=coverage_score, attribute_kwargs=SETTINGS, batch_size=2)
@@ -260,35 +207,41 @@ def test_hosts(images):
     torch.testing.assert_close(shaped.sum(1, keepdim=True), expected)
 
 
-def test_activations(images):
-    def single_output(images: Tensor) -> Tensor:
-        return images.flatten(1)[:, :1] * 3
+def test_further_arguments_follow_their_images(images):
+    scale = torch.arange(5.0)[:, None]
+    attribution = SteeredRISE(lambda images, scale, shift: images.flatten(1)[:, :5] * scale + shift)
+    settings = {**SETTINGS, "lam": 0}
+    maps = attribution.attribute(images, TARGETS, (scale, 1.0), batch_size=2, **settings)
+    for i in range(5):
+        attribution_alone = SteeredRISE(lambda x, i=i: x.flatten(1)[:, :5] * i + 1.0)
+        expected = attribution_alone.attribute(images[i : i + 1], int(TARGETS[i]), **settings)
+        torch.testing.assert_close(maps[i : i + 1], expected, atol=1e-6, rtol=0)
 
-    def explained(model: Callable[[Tensor], Tensor], activation: str, target: int | None = None) -> Tensor:
-        return SteeredRISE(model).attribute(images, target, activation=activation, lam=0, **SETTINGS)
 
-    raw = explained(single_output, "none")
-    assert torch.equal(explained(lambda x: single_output(x)[:, 0], "none", 0), raw)
-    assert raw.min() < 0
-    assert torch.equal(explained(lambda x: single_output(x).sigmoid(), "none"), explained(single_output, "sigmoid"))
+def test_activations_and_half_precision():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 1)).to(torch.bfloat16)
+    images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    settings = {"lam": 0, "n_masks": 10, "cells": 4}
+    maps = SteeredRISE(model).attribute(images, activation="sigmoid", **settings)
+    assert maps.dtype == torch.float32
+    model, images = model.float(), images.float()
+    exact = SteeredRISE(model).attribute(images, activation="sigmoid", **settings)
+    torch.testing.assert_close(maps, exact, atol=0.01, rtol=0)
+    same = SteeredRISE(lambda x: model(x)[:, 0].sigmoid()).attribute(images, 0, activation="none", **settings)
+    torch.testing.assert_close(same, exact)
     with pytest.raises(ValueError, match="model of one output"):
-        explained(single_output, "softmax")
+        SteeredRISE(model).attribute(images, **settings)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"cells": (3, 14)}, r"`cells` to lie in \[2, 13\] but got 14"),
-        ({"cells": (3, 3, 3)}, "`cells` to be a whole number or two"),
-        ({"inputs": torch.zeros(3, 11, 13)}, r"`inputs` to have shape \(N, C, H, W\)"),
         ({"target": None}, "`target` to name one of 5 classes but got None"),
-        ({"target": 5}, "from 0 to 4, since there are 5, but got 5"),
         ({"target": -1}, "from 0, but got -1 at 0"),
         ({"baselines": torch.zeros(2, 3, 11, 13)}, r"`baselines` to have shape \(N, C, H, W\) = \(5, 3, 11, 13\)"),
         ({"activation": "none"}, "Use 'softmax' or 'sigmoid'"),
         ({"lam": 1.5}, r"`lam` to lie in \[0, 1\]"),
-        ({"p": 0}, r"`p` to lie in \(0, 1\]"),
-        ({"n_masks": 0}, "`n_masks` to be at least 1"),
     ],
 )
 def test_bad_arguments(images, arguments, message):
@@ -299,10 +252,11 @@ def test_bad_arguments(images, arguments, message):
 @pytest.mark.parametrize(
     ("score", "message"),
     [
-        (None, r"`score_func` for `lam` = 0.5 but it is None.*lam=0"),
-        (lambda x, m, t: torch.full((len(m),), 3.5), r"from 3.5 to 3.5. Bring a rating .* \(rating - 1\) / 4"),
+        (None, "`score_func` for `lam` = 0.5 but it is None"),
+        (lambda x, m, t: torch.full((len(m),), 3.5), "from 3.5 to 3.5"),
         (lambda x, m, t: torch.full((len(m),), -0.1), "from -0.1 to -0.1"),
-        (lambda x, m, t: torch.zeros(len(m), 1), r"one score for each mask, shape \(n,\) = \(\d+,\), but"),
+        (lambda x, m, t: torch.where(m.mean((1, 2)) > 0.6, torch.nan, 0.5), "got NaN"),
+        (lambda x, m, t: torch.zeros(len(m), 1), "one score for each mask"),
     ],
 )
 def test_bad_scores(images, score, message):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from captum.concept import TCAV, Concept
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image
 from scipy import stats
 from torch import Tensor, nn
@@ -131,27 +128,19 @@ def test_share_by_hand():
     assert layer.passed == (expected <= 0.01)
 
 
-@pytest.mark.parametrize("method", ["svm", "mean"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_sets_of_equal_mean_are_undecided_at_any_scale(method, dtype):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sets_of_equal_mean_are_undecided_at_any_scale(dtype):
     """Twice the same four images on either side: nothing to decide in any draw, however the model rounds."""
     generator = torch.Generator().manual_seed(0)
-    head = nn.Linear(12, 2, bias=False)
-    with torch.no_grad():
-        head.weight.copy_(torch.randn(2, 12, generator=generator))
-    model = nn.Sequential(nn.Flatten(), nn.Identity(), head).to(dtype)
-    for scale in (1e-3, 1, 1e3):
+    model = nn.Sequential(nn.Flatten(), nn.Identity(), nn.Linear(12, 2, bias=False)).to(dtype)
+    for scale in (1e-3, 1e3):
         negative = (torch.rand(1, 3, 2, 2, generator=generator) * scale).expand(8, -1, -1, -1)
         concept = negative[:4] * 1.5
-        scores = tcav_score(
-            model, ["1"], concept, negative, concept, 0, n_samples=4, n_random=3, method=method, test="t"
-        )
+        scores = tcav_score(model, ["1"], concept, negative, concept, 0, n_samples=4, n_random=3, test="t")
         layer = scores.layers["1"]
         assert layer.undecided == 3
-        assert np.isnan(layer.random_scores).all()
+        assert np.isnan([*layer.random_scores, layer.random_mean, layer.p_value]).all()
         assert not np.isnan(layer.scores).any()
-        assert math.isnan(layer.random_mean)
-        assert math.isnan(layer.p_value)
         assert not layer.passed
 
 
@@ -204,22 +193,9 @@ def test_batches_and_kinds_of_target_do_not_matter(model):
     assert not layer.passed
     assert math.isnan(expected.score)
     assert 0.05 < layer.score < 0.95
-    for targets in (torch.ones(9, dtype=torch.long), [1] * 9, np.ones((9, 1))):
-        assert everything(expected) == everything(tcav_score(model, *args, targets, **SMALL))
+    assert everything(expected) == everything(tcav_score(model, *args, torch.ones(9, dtype=torch.long), **SMALL))
     assert everything(expected) == everything(tcav_score(model, *args, 1, batch_size=4, **SMALL))
     assert everything(expected) != everything(tcav_score(model, *args, 1, seed=1, **SMALL))
-
-
-def test_works_in_inference_mode_and_in_float64(model):
-    expected = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    model.train()
-    model.features[1].eval()
-    with torch.inference_mode():
-        assert everything(tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)) == everything(expected)
-    with untouched(model, INPUTS):
-        tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    double = tcav_score(model.double(), ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    assert everything(double) == pytest.approx(everything(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
@@ -269,10 +245,9 @@ def test_permutation_test_of_dead_layers_and_of_its_numbers(model):
     assert not layer.passed
 
 
-@pytest.mark.parametrize("n_random_images", [60, 160])
-def test_permutation_test_keeps_its_size(n_random_images):
+def test_permutation_test_keeps_its_size():
     """Concept images drawn from the random images: directions are mean differences, derivatives those of a network."""
-    rng = np.random.default_rng(n_random_images)
+    n_random_images, rng = 60, np.random.default_rng(60)
     n_tests, p_values = 400, []
     for seed in range(n_tests):
         gradients = rng.normal(size=(30, 8)) + rng.normal(size=8)
@@ -302,17 +277,10 @@ def test_contrast():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": ["hiden"]}, "Nearest: .'hidden'"),
-        (
-            {"concept_images": POSITIVE[:1], "test": "permutation"},
-            "`concept_images` to hold at least 2 images but got 1",
-        ),
         ({"concept_images": POSITIVE[:11]}, "`concept_images` to hold at least 12 .* but got 11"),
         ({"negative_images": NEGATIVE[:23]}, "`negative_images` to hold at least 24 .* but got 23"),
         ({"target": torch.tensor([0, 1] * 4 + [2])}, "`target` to .* from 0 to 1, .* but got 2 at 8"),
-        ({"inputs": INPUTS[0]}, r"`inputs` to have shape \(N, C, H, W\)"),
         ({"inputs": INPUTS * math.nan}, "`inputs` to be finite"),
-        ({"alpha": 2}, r"`alpha` to lie in \[0, 1\]"),
     ],
 )
 def test_bad_input(model, changes, message):
@@ -327,8 +295,6 @@ def test_bad_input(model, changes, message):
     }
     with pytest.raises(ValueError, match=message):
         tcav_score(model, **arguments)
-    with pytest.raises(TypeError, match="`layers` to be a sequence of names, at least one, but got 'hidden'"):
-        tcav_score(model, **arguments | {"layers": "hidden", "alpha": 0.1})
 
 
 def test_classifier_is_the_banks():
@@ -346,11 +312,6 @@ def test_classifier_is_the_banks():
         bank = ConceptBank.fit(features, here, method="mean", n_pos=n_pos, n_neg=30 - n_pos, hold_back=0, min_images=1)
         torch.testing.assert_close(classifier.weights()[row], bank.cavs[0])
         assert accuracy[row] == bank.train_accuracy[0]
-    two = ConceptBankClassifier()
-    two.train_and_eval([(features[:22], labels[:22])])
-    bank = ConceptBank.fit(features[:22], (labels[:22] == 7)[:, None], n_pos=10, n_neg=12, hold_back=0)
-    torch.testing.assert_close(two.weights(), torch.cat([bank.cavs, -bank.cavs]))
-    assert two.classes() == [7, 3]
 
 
 # Concepts in folders
@@ -400,7 +361,6 @@ def test_scores_of_the_t_test_by_hand(root: Path, method: str) -> None:
     # Of its own negatives there is one score, and no test.
     assert own_sides.scores == (0.25,)
     assert math.isnan(own_sides.p_value)
-    assert "own: no p-value" in repr(scores)
 
 
 def test_random_directions_by_hand(tmp_path: Path) -> None:
@@ -474,7 +434,6 @@ def test_what_a_class_uses_passes_and_random_images_do_not(tmp_path: Path) -> No
     assert not nothing.passed
     # Two tests: Holm doubles the smaller p.
     assert red.p_adjusted == 2 / 100
-    assert repr(scores) == f"TCAVScores(nothing: p = {nothing.p_value:.2g}, red: {red.score:.2f} with p = 0.02)"
     frame = scores.to_frame().set_index("concept")
     assert frame["p_adjusted"].to_dict() == {"nothing": nothing.p_value, "red": 0.02}
     assert frame.loc["red", "derivative"] == red.derivative
@@ -483,61 +442,22 @@ def test_what_a_class_uses_passes_and_random_images_do_not(tmp_path: Path) -> No
     assert there["red"].layers == scores["red"].layers
 
 
-def test_folders_that_say_too_little(tmp_path: Path) -> None:
-    write(tmp_path / "bright", 220, 230)
-    write(tmp_path / "random_0", 30, 34)
-    write(tmp_path / "random_1", 50, 54)
-    # One set of random images is enough for permutations; of two random scores each the t-test has nothing to say.
-    assert score_folders(tmp_path)["bright"].layers["mean"].p_value == 1
-    # The same images twice: what has no direction is undecided.
-    write(tmp_path / "random_2", 30, 34)
-    twice = score_folders(tmp_path, test="t")["bright"].layers["mean"]
-    assert twice.score == 0.75
-    assert np.isfinite(twice.p_value)
-    with pytest.raises(ValueError, match=r"layer 'mean' to give finite numbers but .* for 8 of 8 images"):
-        score_folders(tmp_path, transform=lambda image: torch.full((3, 4, 4), math.nan))
-    with pytest.raises(ValueError, match=r"`transform` .* `inputs`, \(C, H, W\) = \(3, 4, 4\), but got \(3, 2, 2\)"):
-        score_folders(tmp_path, transform=lambda image: torch.zeros(3, 2, 2))
-
-
 def test_scores_are_drawn_with_their_spread(root: Path) -> None:
     scores = score_folders(root, test="t")
-    figure, ax = scores.plot()
-    heights = [bar.get_height() for bar in ax.patches]
+    _, ax = scores.plot()
     layer_scores = [score.layers["mean"] for score in scores.values()]
+    heights = [bar.get_height() for bar in ax.patches]
     assert heights == pytest.approx([*(layer.score for layer in layer_scores), layer_scores[0].random_mean])
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["bright", "nothing", "own", "random"]
     # The concept between the sets reaches from .25 to .75.
     (line,) = ax.containers[3].lines[2]
     assert line.get_segments()[0][:, 1].tolist() == pytest.approx([0.25, 0.75])
-    stars = sum(text.get_text() == "*" for text in ax.texts)
-    assert stars == sum(layer.passed for layer in layer_scores)
     # The permutation test rests on derivatives, which are drawn with the stars.
-    scores = score_folders(root)
-    figure, ax = scores.plot()
-    below = figure.axes[1]
-    layer_scores = [score.layers["mean"] for score in scores.values()]
-    assert not ax.texts
-    # Directions of sides of equal mean are undecided.
-    assert np.isnan(layer_scores[1].random_derivatives).any()
-    units = [np.nanmean(np.square(layer.random_derivatives)) ** 0.5 for layer in layer_scores]
-    ranges, bars = below.patches[::2], below.patches[1::2]
-    for layer, unit, range_, bar in zip(layer_scores, units, ranges, bars, strict=True):
+    scores = score_folders(root, alpha=1.0)
+    below = scores.plot()[0].axes[1]
+    for score, range_, bar in zip(scores.values(), below.patches[::2], below.patches[1::2], strict=True):
+        layer = score.layers["mean"]
+        unit = np.nanmean(np.square(layer.random_derivatives)) ** 0.5
         assert bar.get_height() == pytest.approx(layer.derivative / unit)
         ends = range_.get_y(), range_.get_y() + range_.get_height()
-        random = np.array(layer.random_derivatives) / unit
-        assert ends == pytest.approx((np.nanmin(random), np.nanmax(random)))
-    assert not below.texts
-    everything = score_folders(root, alpha=1.0)
-    assert [text.get_text() for text in everything.plot()[0].axes[1].texts] == ["*"] * 3
-    figure, ax = scores.plot(Figure().subplots())
-    assert "mean derivative differs" in ax.get_title(loc="right")
-    assert figure.axes == [ax]
-    # No name touches its neighbour.
-    scores = score_folders(root, test="t")
-    figure, ax = TCAVScores(nothing=scores["bright"], **{"has_bill_shape::all-purpose": scores["bright"]}).plot()
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw_without_rendering()
-    boxes = [label.get_window_extent(renderer) for label in ax.get_xticklabels()]
-    assert all(left.x1 + 5 < right.x0 for left, right in pairwise(boxes))
-    assert ax.get_xticklabels()[1].get_text() == "bill shape: all-purpose"
+        assert ends == pytest.approx((np.nanmin(layer.random_derivatives), np.nanmax(layer.random_derivatives)) / unit)
+    assert [text.get_text() for text in below.texts] == ["*"] * 3
