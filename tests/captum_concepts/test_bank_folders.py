@@ -175,13 +175,6 @@ def test_wrong_layouts_of_folders_are_refused(tmp_path: Path, fault: str) -> Non
         ConceptBank.from_folders(Colours(), tmp_path)
 
 
-def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
-    write(tmp_path / "red", 2)
-    write(tmp_path / "random", 2)
-    with pytest.raises(ValueError, match=r"for 4 of 4 images, .*red/00.png for one. Is `transform` the one"):
-        ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image: torch.full((3, 4, 4), torch.nan))
-
-
 def test_images_that_are_not_normalised_are_warned_of(tmp_path: Path) -> None:
     for name, red in (("red", 80), ("random", 0)):
         write(tmp_path / name, 4, red=red)

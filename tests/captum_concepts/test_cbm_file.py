@@ -14,8 +14,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
-from captum_concepts.backbones import named
-from captum_concepts.backbones.pools import MeanThen
 from simulated_device import simulated_device
 from tiny_models import seeded
 
@@ -52,8 +50,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-@pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("values", ["margin", "raw"])
+@pytest.mark.parametrize(
+    ("kind", "values"), [("linear", "margin"), ("float64", "raw"), ("without bias", "raw"), ("layers", "margin")]
+)
 def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> None:
     features = network().to(torch.float64 if kind == "float64" else torch.float32)
     images = IMAGES.to(features[0].weight.dtype)
@@ -97,45 +96,9 @@ def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...
     assert not loaded.training
     for model in (loaded, loaded.bottleneck):
         assert (model.source, model.normalisation) == (backbone.source, backbone.normalisation)
-    loaded.source = "keras:resnet50"
-    with pytest.raises(ValueError, match="`source` to be one of"):
-        loaded.save(path)
     # What a file of it says differs is what that of its bottleneck says.
     with pytest.raises(ValueError, match=r"weights.*strict=False"):
         ResidualCBM.load(path, network(1))
-
-
-def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
-    cbm = with_residual(PostHocCBM(network(), bank(), head()))
-    with simulated_device() as simulation:
-        there = with_residual(PostHocCBM(network().to(simulation.device), bank(), head().to(simulation.device)))
-        there.residual.to(simulation.device)
-        there.save(path)
-        assert ResidualCBM.load(path, there.features).residual.weight.device == simulation.device
-        there.bottleneck.bank.save(path.with_name("bank"))
-    assert torch.equal(ResidualCBM.load(path, network())(IMAGES), cbm(IMAGES))
-    assert torch.equal(ConceptBank.load(path.with_name("bank")).cavs, cbm.bottleneck.bank.cavs)
-
-
-def test_the_other_class_is_named(path: Path) -> None:
-    cbm = PostHocCBM(network(), bank(), head())
-    with_residual(cbm).save(path)
-    with pytest.raises(ValueError, match=r"holds a ResidualCBM and not a PostHocCBM\. Read it with `ResidualCBM.load`"):
-        PostHocCBM.load(path, network())
-    cbm.save(path)
-    with pytest.raises(ValueError, match=r"holds a PostHocCBM and not a ResidualCBM\. Read it with `PostHocCBM.load`"):
-        ResidualCBM.load(path, network())
-    bank().save(path)
-    with pytest.raises(ValueError, match=r"of another kind: it holds .* Pass a file written by `ResidualCBM\.save`"):
-        ResidualCBM.load(path, network())
-
-
-def test_the_mode_is_that_of_the_backbone(path: Path) -> None:
-    features = network()
-    PostHocCBM(features, bank(), head()).save(path)
-    features.train()
-    assert PostHocCBM.load(path, features).head.training
-    assert features.training
 
 
 def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +107,6 @@ def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.Mon
     model = timm.create_model("test_resnet").eval()
     cut = from_timm(model)
     assert cut.source is not None
-    assert cut.source.startswith("timm:test_resnet")
-    assert cut.normalisation is not None
     cbm = PostHocCBM(cut, ConceptBank.random(3, cut.channels), head())
     cbm.save(path)
     requests: list[Any] = []
@@ -162,73 +123,28 @@ def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.Mon
     assert requests == [(cut.source.removeprefix("timm:"), True)]
     images = torch.ones(1, 3, 32, 32)
     assert torch.equal(loaded(images), cbm(images))
-    PostHocCBM(network(), bank(), head()).save(path)
-    with pytest.raises(ValueError, match=r"Expected argument `features`.* Its embedding has 4 dimensions"):
-        PostHocCBM.load(path, download=True)
-
-
-@pytest.mark.parametrize("source", ["torchvision:resnet18:nonsense", "timm:no_such_model"])
-def test_a_name_that_builds_nothing_is_refused(source: str) -> None:
-    with pytest.raises(ValueError, match=f"The backbone {source} cannot be built .* as `features`"):
-        named.build_backbone(source)
-
-
-def pooled_backbone(features: nn.Module) -> Backbone:
-    pool = MeanThen(nn.Identity(), nn.LayerNorm(4).eval())
-    return Backbone(features, pool, pool.maps, 4)
 
 
 BACKBONES: dict[str, Any] = {
     "plain": network,
     "layer": lambda: LayerFeatures(network(), "2"),
-    "pool": lambda: pooled_backbone(network()),
 }
 OTHERS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "other weights": ("plain", lambda: network(1), {}, "weights"),
-    "statistics of a norm": ("plain", lambda: nn.Sequential(network()[0], nn.BatchNorm2d(4)), {}, "weights"),
     "another layer": ("layer", lambda: LayerFeatures(network(), "1"), {}, "layer: '1' instead of '2'"),
     "another pool": ("plain", network, {"pool": own_pool}, "pool: 'own_pool' instead of 'mean'"),
-    "maps": ("plain", network, {"maps": lambda features: features}, "maps: '<lambda>' instead of None"),
 }
 
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_another_backbone_is_refused_or_warned_of(path: Path, case: str) -> None:
     backbone, other, arguments, message = OTHERS[case]
-    if case == "statistics of a norm":
-        with torch.no_grad():
-            changed = network()
-            changed[1].running_mean.add_(1)
-        other = lambda: changed  # noqa: E731
     PostHocCBM(BACKBONES[backbone](), bank(), head()).save(path)
+    PostHocCBM.load(path, BACKBONES[backbone]())
     with pytest.raises(ValueError, match=f"{message}.*strict=False"):
         PostHocCBM.load(path, other(), **arguments)
     with pytest.warns(UserWarning, match=message):
         PostHocCBM.load(path, other(), **arguments, strict=False)
-
-
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, backbone: str) -> None:
-    PostHocCBM(BACKBONES[backbone](), bank(), head()).save(path)
-    PostHocCBM.load(path, BACKBONES[backbone]())
-    if backbone == "plain":
-        PostHocCBM.load(path, nn.DataParallel(network()))
-        PostHocCBM.load(path, nn.Sequential(network(), nn.Identity()))
-
-
-class OwnHead(nn.Linear):
-    """Of another type, and so perhaps of another forward pass."""
-
-
-OwnHead.__name__ = "Linear"
-
-
-@pytest.mark.parametrize("wrong_head", [OwnHead(3, 5), nn.Sequential(nn.Linear(3, 5), nn.Bilinear(2, 2, 2))])
-def test_a_head_that_cannot_be_written_is_refused(path: Path, wrong_head: nn.Module) -> None:
-    cbm = PostHocCBM(network(), bank(), wrong_head)
-    with pytest.raises(ValueError, match=r"`head` .* Save the bank with `cbm.bank.save\(path\)`"):
-        cbm.save(path)
-    assert not path.exists()
 
 
 def rewrite_file(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict, **changed: Any) -> None:
@@ -247,22 +163,16 @@ def rewrite_file(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict
     save_file(tensors, path, header)
 
 
+class Disguised(nn.Linear):
+    """Of another type, and so perhaps of another forward pass."""
+
+
+Disguised.__name__ = "Linear"
+NAN = {"spoil": lambda tensors: tensors["head.weight"].fill_(torch.nan)}
 SPOILT: dict[str, tuple[Any, str]] = {
     "a newer version": ({"version": "2"}, "version '2' but this is read: 1. Update"),
-    "another kind": ({"kind": "captum_concepts.ConceptBank"}, "of another kind"),
-    "one name too few": ({"names": ["a", "b"]}, "damaged concept model: .*one name for each of 3"),
     "a layer that is none": ({"head": {"layer": "Embedding", "settings": {}}}, "its head cannot be built"),
-    "a head of other sizes": (
-        {"head": {"layer": "Linear", "settings": {"in_features": 10**9, "out_features": 10**9, "bias": True}}},
-        "its head cannot be built",
-    ),
-    "deep brackets": ({"head": "["}, "its head cannot be built"),
-    "unknown values": ({"values": "cosine"}, "damaged concept model: its values are 'cosine', expected one of"),
-    "NaN": ({"spoil": lambda tensors: tensors["head.weight"].fill_(torch.nan)}, "weight holds NaN or infinity"),
-    "whole numbers": (
-        {"spoil": lambda tensors: tensors.update({"head.weight": torch.ones(5, 3, dtype=torch.int32)})},
-        "its head cannot be built",
-    ),
+    "NaN": (NAN, "weight holds NaN or infinity"),
 }
 
 
@@ -275,56 +185,37 @@ def test_files_with_other_content_are_refused(path: Path, case: str) -> None:
         PostHocCBM.load(path, network())
 
 
-@pytest.mark.parametrize("case", ["cut short", "a bit turned", "weights"])
-def test_damaged_files_are_refused(path: Path, case: str) -> None:
-    PostHocCBM(network(), bank(), head()).save(path)
-    content = bytearray(path.read_bytes())
-    message = "not a complete safetensors file"
-    if case == "cut short":
-        path.write_bytes(content[:-5])
-    elif case == "a bit turned":
-        content[-5] ^= 1
-        path.write_bytes(content)
-        message = "damaged concept model: its content is not what was written"
-    else:
-        save_file({"weight": torch.ones(2)}, path)
-        message = r"of another kind: it holds \['weight'\]"
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_written_is_refused(path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`head` .* Save the bank with `cbm.bank.save\(path\)`"):
+        PostHocCBM(network(), bank(), Disguised(3, 5)).save(path)
+    with pytest.raises(FileNotFoundError, match="There is no concept model"):
         PostHocCBM.load(path, network())
 
 
-@pytest.mark.parametrize(
-    ("place", "error", "message"),
-    [
-        ("no/model.safetensors", FileNotFoundError, "folder .* does not exist"),
-        ("", IsADirectoryError, "it is a folder"),
-        ("model.safetensors", TypeError, "`settings` of the bank to hold what JSON can"),
-    ],
-)
-def test_places_and_settings_that_cannot_be_written(
-    tmp_path: Path, place: str, error: type[Exception], message: str
-) -> None:
-    settings = {"note": object()} if place == "model.safetensors" else {}
-    cbm = PostHocCBM(network(), ConceptBank(torch.eye(3, 4), settings=settings), head())
-    with pytest.raises(error, match=message):
-        cbm.save(tmp_path / place)
-    with pytest.raises(FileNotFoundError, match="There is no concept model"):
-        PostHocCBM.load(tmp_path / place, network())
+def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
+    cbm = with_residual(PostHocCBM(network(), bank(), head()))
+    with simulated_device() as simulation:
+        there = with_residual(PostHocCBM(network().to(simulation.device), bank(), head().to(simulation.device)))
+        there.residual.to(simulation.device)
+        there.save(path)
+        assert ResidualCBM.load(path, there.features).residual.weight.device == simulation.device
+    assert torch.equal(ResidualCBM.load(path, network())(IMAGES), cbm(IMAGES))
+    with pytest.raises(ValueError, match=r"holds a ResidualCBM and not a PostHocCBM\. Read it with `ResidualCBM.load`"):
+        PostHocCBM.load(path, network())
 
 
-def test_a_file_that_is_there_stays_if_writing_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cbm = PostHocCBM(network(), bank(), head())
-    cbm.save(path)
-    before = path.read_bytes()
-
-    def fail(*arguments: Any) -> None:
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr("captum_concepts.models.files.save_file", fail)
-    with pytest.raises(OSError, match="No space left"):
-        cbm.save(path)
-    assert path.read_bytes() == before
-    assert [part.name for part in path.parent.iterdir()] == [path.name]
+def test_damaged_files_are_refused(path: Path) -> None:
+    PostHocCBM(network(), bank(), head()).save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:-5])
+    with pytest.raises(ValueError, match="not a complete safetensors file"):
+        PostHocCBM.load(path, network())
+    path.write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
+    with pytest.raises(ValueError, match="damaged concept model: its content is not what was written"):
+        PostHocCBM.load(path, network())
+    save_file({"weight": torch.ones(2)}, path)
+    with pytest.raises(ValueError, match=r"of another kind: it holds \['weight'\]"):
+        PostHocCBM.load(path, network())
 
 
 def test_a_folder_holds_facts_and_tensors(tmp_path: Path) -> None:
@@ -335,34 +226,6 @@ def test_a_folder_holds_facts_and_tensors(tmp_path: Path) -> None:
         assert torch.equal(load(tmp_path, network())(IMAGES), cbm(IMAGES))
     facts = json.loads((tmp_path / "config.json").read_text())
     assert facts["model"]["names"] == cbm.bank.names
-    with pytest.raises(ValueError, match=r"weights.*strict=False"):
-        PostHocCBM.from_pretrained(tmp_path, network(1))
-    # What is written over it and cannot be written leaves it as it was.
-    with pytest.raises(ValueError, match="`head`"):
-        PostHocCBM(network(), bank(), OwnHead(3, 5)).save_pretrained(tmp_path)
-    assert torch.equal(PostHocCBM.load(tmp_path, network())(IMAGES), cbm(IMAGES))
-
-
-@pytest.mark.parametrize(
-    ("config", "error", "message"),
-    [
-        (None, FileNotFoundError, r"no concept model in .*holds no config.json"),
-        ("[" * 100_000, ValueError, "config.json is no JSON"),
-        ("[]", ValueError, "of another kind"),
-        ("changed", ValueError, "damaged concept model: its content is not what was written"),
-    ],
-)
-def test_folders_of_something_else_are_refused(
-    tmp_path: Path, config: str | None, error: type[Exception], message: str
-) -> None:
-    PostHocCBM(network(), bank(), head()).save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    facts = json.loads(path.read_text())
-    if config is None:
-        path.unlink()
-    elif config == "changed":
-        path.write_text(json.dumps(facts | {"model": facts["model"] | {"values": "raw"}}))
-    else:
-        path.write_text(config)
-    with pytest.raises(error, match=message):
+    (tmp_path / "config.json").write_text(json.dumps(facts | {"model": facts["model"] | {"values": "raw"}}))
+    with pytest.raises(ValueError, match="damaged concept model: its content is not what was written"):
         PostHocCBM.load(tmp_path, network())

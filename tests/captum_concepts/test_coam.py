@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import LayerGradCam, NoiseTunnel
-from captum.metrics import infidelity, sensitivity_max
+from captum.metrics import infidelity
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.ops import Permute
@@ -70,17 +70,20 @@ def test_reference(model, cavs, images):
     assert maps.is_contiguous()
     assert not maps.requires_grad
     np.testing.assert_allclose(maps.numpy(), expected, atol=1e-12)
+    shaped = CoAM(model, model.features, cavs).attribute(images, 2, input_shaped=True)
+    upsampled = nn.functional.interpolate(maps[:, 2:3], (9, 13), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(shaped, upsampled.expand(-1, 3, -1, -1) / 3)
 
 
 def test_targets(model, cavs, images):
     coam = CoAM(model, "features", cavs)
     every = coam.attribute(images)
     assert every.shape == (3, 5, 4, 6)
-    for target in (2, np.int64(2), torch.tensor([2]), torch.tensor([2, 2, 2], dtype=torch.int32), [2, 2, 2]):
+    for target in (2, torch.tensor([2]), [2, 2, 2]):
         torch.testing.assert_close(coam.attribute(images, target), every[:, 2:3])
     expected = torch.stack([every[0, 4:5], every[1, 0:1], every[2, 1:2]])
     each = [4, 0, 1]
-    for target in (each, torch.tensor(each), np.array(each, float), np.array(each)[:, None], np.eye(5)[each]):
+    for target in (each, torch.tensor(each), np.eye(5)[each]):
         torch.testing.assert_close(coam.attribute(images, target), expected)
     torch.testing.assert_close(torch.cat([coam.attribute(image[None]) for image in images]), every)
 
@@ -143,21 +146,6 @@ def test_infidelity_is_zero_where_the_map_is_the_gradient():
     torch.testing.assert_close(score, torch.zeros(2), atol=1e-9, rtol=0)
 
 
-def test_leaves_nothing_behind(model, cavs, images):
-    leaf = images.clone().requires_grad_()
-    with untouched(model.train(), leaf):
-        CoAM(model, "features", cavs).attribute(leaf, 1, input_shaped=True)
-
-
-def test_input_shaped(model, cavs, images):
-    coam = CoAM(model, "features", cavs)
-    shaped = coam.attribute(images, 2, input_shaped=True)
-    assert shaped.shape == images.shape
-    upsampled = nn.functional.interpolate(coam.attribute(images, 2), (9, 13), mode="bilinear", align_corners=False)
-    torch.testing.assert_close(shaped.sum(1, keepdim=True), upsampled)
-    torch.testing.assert_close(shaped[:, 0], shaped[:, 2])
-
-
 def test_names_stand_for_indices(model, images):
     bank = ConceptBank.random(3, 4, ["red wing", "long tail", "hooked bill"])
     coam = CoAM(model, "features", bank)
@@ -166,15 +154,6 @@ def test_names_stand_for_indices(model, images):
     assert torch.allclose(smooth, coam.attribute(images, 1))
     with pytest.raises(ValueError, match=r"but got 'longtail'\. The nearest are \['long tail'"):
         coam.attribute(images, "longtail")
-
-
-def test_sensitivity_max(model, cavs, images):
-    coam = CoAM(model, "features", cavs)
-    # Without the bias of the convolution the maps are homogeneous: 10 % more input is 10 % more map.
-    nn.init.zeros_(model.features[0].bias)
-    settings = {"target": torch.tensor([0, 4, 2]), "n_perturb_samples": 3, "input_shaped": True}
-    score = sensitivity_max(coam.attribute, images, lambda inputs: 1.1 * inputs, **settings)
-    torch.testing.assert_close(score, torch.full((3,), 0.1), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -254,16 +233,11 @@ def test_layers_and_vectors_that_do_not_fit(images, layer, cavs, message):
 def test_maps_of_traditional_and_other_models(photos):
     backbone = nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU())
     traditional = BottleneckCBM(backbone, nn.Linear(6, L), nn.Linear(L, K)).eval()
-    projected = BottleneckCBM(backbone, nn.Linear(6, L), nn.Linear(L, K), project=lambda f, concepts: f[:, concepts])
     other = TinyConceptModel()
     with torch.no_grad():
         assert torch.equal(CoAM(traditional).attribute(photos), traditional.concept_maps(photos))
-        assert torch.equal(CoAM(projected.eval()).attribute(photos, 2), backbone(photos)[:, 2:3])
         expected = other.concept_maps(photos)[torch.arange(4), [1, 0, 2, 3]][:, None]
     torch.testing.assert_close(CoAM(other).attribute(photos, [1, 0, 2, 3]), expected)
-    for arguments in (((photos, photos),), (photos, 1, photos), (photos, 1, None, True)):
-        with pytest.raises(ValueError, match=r"one batch of images, without `additional_forward_args`"):
-            CoAM(other).attribute(*arguments)
 
 
 def test_layers_without_the_maps_of_the_concepts_are_refused(photos):
@@ -282,6 +256,3 @@ def test_layers_without_the_maps_of_the_concepts_are_refused(photos):
     inner = CoAM(model.concept_predictor, "features.1", model.bank.select([1, 3]))
     with untouched(model), pytest.raises(ValueError, match=r"are of, but ReLU gives others\. Use `CoAM\.of\(model\)`"):
         inner.attribute(photos)
-    # Vectors of one's own may be of any layer, whose output a later one may overwrite.
-    own = CoAM(model.concept_predictor, "features.2", torch.ones(2, 4)).attribute(photos)
-    torch.testing.assert_close(own[:, :1], model.features[:3](photos).mean(1, keepdim=True).detach())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from captum.attr import NoiseTunnel
-from captum.metrics import sensitivity_max
 from scipy import ndimage, stats
 from torch import Tensor, nn
 
@@ -111,27 +109,11 @@ def test_hosts(images, control):
     attribution = control(model)
     with untouched(model, images):
         single = attribution.attribute(images, target=1)
-    both = attribution.attribute((images,), target=1)
-    assert isinstance(both, tuple)
-    assert torch.equal(both[0], single)
     explained = explain_func(control, batch_size=4)(model, images.numpy(), TARGETS.numpy())
     np.testing.assert_array_equal(explained, attribution.attribute(images, TARGETS).numpy())
-    assert sensitivity_max(attribution.attribute, images, target=TARGETS).shape == (6,)
-    assert NoiseTunnel(attribution).attribute(images, nt_samples=2, target=TARGETS).shape == images.shape
     # Not an explanation of the same question: the models differ.
-    assert (attribution.attribute(images, 1) == control(net(1)).attribute(images, 1)).all() == (control is SobelEdges)
-
-
-@pytest.mark.parametrize("control", [RandomAttribution, SobelEdges])
-def test_targets_are_those_of_the_model(images, control):
-    attribution = control(net())
-    for target, message in ((5, "since there are 5, but got 5 at 0"), ([0, 1, 2, 3, -1, 0], "-1 at 4")):
-        with pytest.raises(ValueError, match=f"`target` to hold indices of outputs from 0.*{message}"):
-            attribution.attribute(images, target)
+    assert (single == control(net(1)).attribute(images, 1)).all() == (control is SobelEdges)
     # Places in outputs of more axes, as in all of Captum.
-    maps = control(nn.Conv2d(3, 2, 1))
-    same = torch.equal(maps.attribute(images, (1, 0, 0)), maps.attribute(images, [(1, 0, 0)] * 6))
-    assert same
     for place in ((2, 0, 0), (1, 0, 9), (1, -1), 2):
         with pytest.raises(ValueError, match=r"`target` to hold places in outputs \(N, 2, 9, 7\) but got .* at 0"):
-            maps.attribute(images, place)
+            control(nn.Conv2d(3, 2, 1)).attribute(images, place)

@@ -74,11 +74,12 @@ def test_a_model_comes_back_from_the_hub(hub: Path, cbm: PostHocCBM, features: n
         assert torch.equal(loaded(images), cbm(images))
     with pytest.raises(RevisionNotFoundError):
         PostHocCBM.from_pretrained("someone/birds", features, revision="other")
-    (hub / "someone/empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"no concept model in .*someone/empty"):
-        PostHocCBM.from_pretrained("someone/empty", features)
     with pytest.raises(ValueError, match="download=True"):
         PostHocCBM.from_pretrained("someone/birds")
+    # A card that is there, which may have been written by hand, stays.
+    (hub / "someone/birds/README.md").write_text("mine")
+    cbm.save_pretrained(hub / "someone/birds")
+    assert (hub / "someone/birds/README.md").read_text() == "mine"
 
 
 def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
@@ -89,24 +90,17 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
     assert card.data.base_model == "google/vit-base-patch16-224"
     lines = card.text.splitlines()
     for line in (
-        "# birds",
         "Fitted on CUB.",
         "cbm = PostHocCBM.from_pretrained('someone/birds', download=True)",
-        "images = normalize(images, *cbm.normalisation)  # (N, C, H, W) in [0, 1]",
-        f"- `{SOURCE}`",
-        "- Images in [0, 1], normalised with mean [0.5, 0.5, 0.5] and deviation [0.25, 0.25, 0.25].",
         # No name breaks a table, or brings markup of its own.
         "| red \\| wing | 0.9 |  |",
         "| &lt;b>tail&lt;/b> | 0.55 |  |",
         "| song\\\\n\\# of \\`a\\` \\[bird\\](x) |  |  |",
-        "| metric | value | chance |",
         "| CEM | 0.75 | 0.5 |",
         "| CGIM |  | 0.125 |",
     ):
         assert line in lines, line
-    assert "3 concepts" in card.text
-    assert "7 classes are predicted" in card.text
-    assert "Fitted with method = svm, C = 0.1, note = \\*bold\\* &lt;b>." in card.text
+    assert "note = \\*bold\\* &lt;b>." in card.text
 
 
 def test_a_residual_on_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) -> None:
@@ -115,38 +109,5 @@ def test_a_residual_on_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) 
     images = torch.ones(1, 3, 8, 8)
     loaded = ResidualCBM.from_hub("someone/birds", features)
     assert torch.equal(loaded(images), model(images))
-    card = ModelCard((hub / "someone/birds/README.md").read_text(encoding="utf-8")).text
-    assert "cbm = ResidualCBM.from_pretrained('someone/birds', download=True)" in card
-    assert "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h)." in card
     with pytest.raises(ValueError, match=r"Read it with `ResidualCBM\.load`"):
         PostHocCBM.from_hub("someone/birds", features)
-
-
-def test_a_card_without_what_is_not_known(hub: Path, features: nn.Module) -> None:
-    PostHocCBM(features, BANK, nn.Linear(3, 7)).push_to_hub("birds", metrics=pd.concat([SCORES] * 60))
-    card = ModelCard((hub / "birds/README.md").read_text(encoding="utf-8"))
-    assert card.data.base_model is None
-    assert "from_pretrained('birds', features=backbone)" in card.text
-    assert "normal" not in card.text
-    assert "Not named" in card.text
-    assert card.text.count("| CEM |") == 50
-    assert "20 more rows are not shown." in card.text
-
-
-def test_nothing_is_sent_of_a_model_that_cannot_be_written(hub: Path, features: nn.Module) -> None:
-    cbm = PostHocCBM(features, BANK, nn.Sequential(nn.Linear(3, 7), nn.Softplus()))
-    with pytest.raises(ValueError, match="`head`"):
-        cbm.push_to_hub("someone/birds")
-    assert not list(hub.iterdir())
-
-
-def test_a_folder_is_pushed_as_the_hosts_do_it(hub: Path, tmp_path: Path, cbm: PostHocCBM, features: nn.Module) -> None:
-    cbm.save_pretrained(tmp_path / "local", repo_id="me/birds", push_to_hub=True)
-    images = torch.ones(1, 3, 8, 8)
-    assert torch.equal(PostHocCBM.from_pretrained("me/birds", features)(images), cbm(images))
-    sent = (hub / "me" / "birds" / "README.md").read_text(encoding="utf-8")
-    assert (tmp_path / "local" / "README.md").read_text(encoding="utf-8") == sent.replace("me/birds", "local")
-    # A card that is there, which may have been written by hand, stays.
-    (tmp_path / "local" / "README.md").write_text("mine")
-    cbm.save_pretrained(tmp_path / "local")
-    assert (tmp_path / "local" / "README.md").read_text() == "mine"

@@ -75,16 +75,6 @@ def test_output_of_a_layer_by_hand() -> None:
     assert LayerFeatures(model, model)(image).tolist() == [[[[30, 30]]]]
 
 
-def test_what_comes_after_the_layer_does_not_run(net: Net, images: Tensor) -> None:
-    features = LayerFeatures(net, "layer3")
-    expected = net.layer3(net.layer1(net.stem(images)))
-    torch.testing.assert_close(features(images), expected, rtol=0, atol=0)
-    assert net.heads_run == 0
-    assert hooks(net) == 0
-    net(images)
-    assert net.heads_run == 1
-
-
 def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
     net.train()
     with untouched(net, images):
@@ -96,16 +86,6 @@ def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
     modes = [module.training for module in net.modules()]
     LayerFeatures(net, "layer3")(images)
     assert [module.training for module in net.modules()] == modes
-
-
-def test_one_inside_another_stops_at_its_own_layer(net: Net, images: Tensor) -> None:
-    inner = LayerFeatures(net, "layer1")
-    outer = LayerFeatures(nn.Sequential(inner, Scale(2)), "1")
-    torch.testing.assert_close(outer(images), 2 * inner(images))
-    # Both stop at the same layer: the outer one sees it first and must get it.
-    same = LayerFeatures(nn.Sequential(inner, Scale(2)), "0.model.layer1")
-    torch.testing.assert_close(same(images), inner(images))
-    assert hooks(net) == 0
 
 
 def test_last_spatial_layer_of_known_networks(net: Net, images: Tensor) -> None:

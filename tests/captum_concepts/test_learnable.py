@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from captum_concepts import ConceptBank, PostHocCBM
 
@@ -71,17 +71,3 @@ def test_nothing_is_read_before_a_refusal(loader):
         PostHocCBM.fit(torch.nn.Flatten(), batches, concepts=["never", "always"])
     with pytest.raises(ValueError, match="none is 'beak'"):
         PostHocCBM.fit(torch.nn.Flatten(), batches, concepts="beak")
-
-
-@pytest.mark.parametrize("readable", [True, False])
-def test_a_post_hoc_cbm_leaves_them_out_with_one_warning(readable):
-    features, labels = samples()
-    images, classes = features.view(-1, 6, 1, 1), labels[:, 0].long()
-    data = TensorDataset(images, classes, labels)
-    loader = DataLoader(data, 20) if readable else list(DataLoader(data, 20))
-    with pytest.warns(UserWarning, match="left out|fewer images") as warned:
-        cbm = PostHocCBM.fit(torch.nn.Identity(), loader, names=NAMES, n_pos=10, n_neg=10)
-    assert len([warning for warning in warned if "left out" in str(warning.message)]) == 1
-    assert cbm.bank.names == ["red wing", "blue wing", "long tail"]
-    assert cbm(images).shape == (60, 2)
-    assert PostHocCBM.fit(torch.nn.Identity(), loader, names=NAMES, concepts="*wing", n_pos=10).n_concepts() == 2

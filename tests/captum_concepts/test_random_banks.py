@@ -104,17 +104,3 @@ def test_they_follow_the_model_to_another_device() -> None:
         moved = model.to(simulation.device)
         logits = [random_model(IMAGES.to(simulation.device)).cpu() for random_model in moved.random_models()]
     assert all(map(torch.equal, logits, expected))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"labels": LABELS[:7]}, r"`labels` to have shape \(N,\) = \(40,\)"),
-        ({"features": torch.full((N, 4), torch.nan)}, "`features` to be finite"),
-        ({"n_banks": 0}, "`n_banks` to be at least 1"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_at_once(changes: dict[str, object], message: str) -> None:
-    arguments: dict[str, object] = {"features": torch.ones(N, 4), "labels": LABELS, "n_concepts": L}
-    with pytest.raises(ValueError, match=message):
-        random_banks(**arguments | changes)  # type: ignore[arg-type]

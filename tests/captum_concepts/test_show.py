@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -143,20 +140,6 @@ def test_a_bank_on_any_model_and_on_a_backbone() -> None:
         show_concepts(model, IMAGES)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"by": "size"}, "`by` to be one of"),
-        ({"labels": [0]}, r"`labels` to have shape \(N,\) = \(5,\)"),
-        ({"concept_labels": [[1]]}, r"`concept_labels` to have shape \(N, L\) = \(5, 3\)"),
-        ({"class_names": ["a"]}, "`class_names` to hold K = "),
-    ],
-)
-def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        show_concepts(cbm(), IMAGES, **arguments)
-
-
 def test_normalised_images_are_shown_as_they_were() -> None:
     numbers = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
     mean, std = (torch.tensor(of_channels)[:, None, None] for of_channels in numbers)
@@ -178,74 +161,6 @@ def test_normalised_images_are_shown_as_they_were() -> None:
     assert axes[0].images[0].get_array().min() > 0.2
 
 
-def test_what_a_residual_adds_is_named() -> None:
-    _, axes = show_concepts(MODELS["residual"], IMAGES[:1], 2)
-    assert [label.get_text() for label in axes[0, -1].get_yticklabels()][-2].startswith("residual and bias  ")
-
-
-def test_class_names_stay_with_the_model(tmp_path: Path) -> None:
-    batches = [(IMAGES, torch.tensor([0, 1, 0, 1, 0]))]
-    names = ["finch", "wren <i>"]
-    model = PostHocCBM.fit(network(), batches, bank=cbm().bank, class_names=names)
-    model.save(tmp_path / "model.safetensors")
-    loaded = PostHocCBM.load(tmp_path / "model.safetensors", network())
-    assert loaded.class_names == ResidualCBM(loaded, linear(4, 2)).class_names == names
-    assert loaded.with_head(linear(3, 2)).class_names == names
-    with pytest.raises(ValueError, match="K = 3"):
-        PostHocCBM.fit(network(), batches, bank=cbm().bank, class_names=names, n_classes=3)
-
-
-def test_concepts_by_name_and_custom_pictures() -> None:
-    pictures = (IMAGES * 255).to(torch.uint8)
-    _, axes = show_concepts(cbm(), 5 * IMAGES - 2, concepts=["<b>"], pictures=pictures)
-    assert axes.shape == (5, 3)
-    assert "<b>" in axes[0, 1].get_title()
-    with pytest.raises(ValueError, match="Undo the normalisation"):
-        show_concepts(cbm(), 5 * IMAGES - 2)
-
-
-def test_top_images_of_a_concept() -> None:
-    model = cbm()
-    values = concept_views(model, IMAGES).values[:, 1]
-    _, axes = show_top_images(model, IMAGES, "$long$ tail", top=3)
-    order = values.argsort(descending=True)[:3].tolist()
-    assert [ax.get_title().partition(":")[0] for ax in axes] == [f"image {i}" for i in order]
-    with pytest.raises(ValueError, match="none is 'short tail'"):
-        show_top_images(model, IMAGES, "short tail")
-
-
-def test_normalised_images_are_refused_before_the_model_runs() -> None:
-    def fail(*_: object) -> None:
-        raise AssertionError("the model ran")
-
-    model = cbm()
-    model.features.register_forward_pre_hook(fail)
-    with pytest.raises(ValueError, match="Undo the normalisation"):
-        show_top_images(model, 5 * IMAGES - 2, "<b>")
-
-
-def test_a_weak_direction_is_named_and_grey() -> None:
-    bank = cbm().bank
-    nan = float("nan")
-    for settings, note in (
-        ({"p_values": [0.873, 0.01, nan], "test_accuracy": [0.9, 0.4, 0.52]}, "p = 0.87"),
-        ({"test_accuracy": [0.59, 0.6, 0.52]}, "held-out accuracy 0.59"),
-    ):
-        weak = ConceptBank(bank.cavs, names=NAMES, **settings)
-        model = PostHocCBM(network(), weak, linear(3, 2))
-        last = "weak direction (held-out accuracy 0.52)"
-        assert concept_views(model, IMAGES).weak == [f"weak direction ({note})", "", last]
-        _, axes = show_concepts(model, IMAGES[:1], concepts=[0, 1])
-        first, second = (ax.title for ax in axes[0, 1:3])
-        # Titles are wrapped.
-        assert "".join(first.get_text().split()).endswith(f"weakdirection({note})".replace(" ", ""))
-        assert "weak" not in second.get_text()
-        assert first.get_color() != second.get_color()
-        figure, _ = show_top_images(network(), IMAGES, 0, 2, layer="1", bank=weak)
-        assert figure.get_suptitle().endswith(f"weak direction ({note})")
-    assert not any(concept_views(MODELS["any"], IMAGES).weak)
-
-
 def test_a_waterfall_by_hand() -> None:
     _, ax = plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b", "c"], 1.0, top=1)
     bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
@@ -255,3 +170,16 @@ def test_a_waterfall_by_hand() -> None:
         plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b"], 1.0)
     with pytest.raises(ValueError, match="`total` to be finite"):
         plot_contributions([0.5], ["a"], float("nan"))
+
+
+def test_concepts_by_name_custom_pictures_and_bad_arguments() -> None:
+    pictures = (IMAGES * 255).to(torch.uint8)
+    _, axes = show_concepts(cbm(), 5 * IMAGES - 2, concepts=["<b>"], pictures=pictures)
+    assert axes.shape == (5, 3)
+    assert "<b>" in axes[0, 1].get_title()
+    with pytest.raises(ValueError, match="Undo the normalisation"):
+        show_concepts(cbm(), 5 * IMAGES - 2)
+    with pytest.raises(ValueError, match=r"`labels` to have shape \(N,\) = \(5,\)"):
+        show_concepts(cbm(), IMAGES, labels=[0])
+    with pytest.raises(ValueError, match=r"`concept_labels` to have shape \(N, L\) = \(5, 3\)"):
+        show_concepts(cbm(), IMAGES, concept_labels=[[1]])

@@ -8,9 +8,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from captum_concepts.pictures.gallery import gallery, overlay, plot_coam
 from reference.clm import upsample
@@ -80,43 +77,6 @@ def test_constant_map_is_the_lowest_colour():
     assert (overlay(np.full((9, 7, 3), 0.5), np.full((2, 3), 0.1), coloured=False, threshold=0.1) == 0.5).all()
 
 
-def test_forms_of_images_and_maps():
-    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3)) / 255
-    values, levels = np.arange(4.0).reshape(2, 2), (image * 255).round().astype(np.uint8)
-    expected = overlay(image, values)
-    for form in (np.moveaxis(image, -1, 0), levels, torch.tensor(levels).permute(2, 0, 1), image[None]):
-        np.testing.assert_allclose(overlay(form, values[None, None].tolist()), expected, atol=1e-6)
-    grey = image[..., :1]
-    for form in (grey, grey[..., 0], grey[None, ..., 0]):
-        np.testing.assert_allclose(overlay(form, values), overlay(np.repeat(grey, 3, -1), values))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"coloured": False}, r"`threshold` to be a number.*got None"),
-        ({"image": np.zeros((4, 5, 2))}, r"`image` to hold an image.*got shape \(4, 5, 2\)"),
-        ({"image": np.full((4, 5, 3), 2.1)}, r"floats in \[0, 1\].*from 2.1 to 2.1\. Undo the normalisation"),
-        ({"map": np.ones((2, 3, 3))}, r"`map` to have shape \(h, w\) but got \(2, 3, 3\)"),
-        ({"map": np.full((3, 3), np.nan)}, r"`map` to be finite"),
-        ({"low": 2.0, "high": 1.0}, r"`low` to be at most `high`"),
-    ],
-)
-def test_bad_overlay(change, message):
-    with pytest.raises(ValueError, match=message):
-        overlay(**{"image": np.zeros((4, 5, 3)), "map": np.eye(2), **change})
-
-
-def test_plot_coam_on_axes():
-    image, values = np.random.default_rng(0).random((6, 8, 3)), np.eye(3)
-    mine = Figure()
-    figure, ax = plot_coam(image, values, "has_crown::blue_$5 and $6", present=False, ax=mine.subplots())
-    assert figure is mine
-    assert ax.get_title() == "✗ crown: blue $5 and\n$6"
-    np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values, coloured="blend"))
-    mine.savefig(io.BytesIO())
-
-
 def titles(axes):
     return [[ax.get_title() for ax in row] for row in axes]
 
@@ -155,49 +115,23 @@ def test_a_concept_that_acts_by_its_absence_is_no_failure_to_find_it(rows):
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": np.zeros((2, 12, 10, 3))}, r"`maps` to have shape \(N, k, h, w\) = \(2, .*got \(3, 2, 4, 4\)"),
-        ({"names": [["a", "b"], ["c"], ["d", "e"]]}, r"`names` to hold k = 2 names.*lengths \[1, 2\]"),
-        ({"class_names": ["jay"]}, r"`class_names` to have length N = 3 but got 1"),
-        ({"axes": Figure().subplots(3, 3)}, r"`axes` to have shape \(N, columns\) = \(3, 4\) but got \(3, 3\)"),
-        ({"images": np.full((3, 12, 10, 3), -1.0)}, r"`images` to hold uint8, or floats"),
-        ({"present": np.ones((3, 3))}, r"`present` to have shape \(N, k\) = \(3, 2\)"),
-        ({"absent": np.full((3, 2), 0.5)}, r"`absent` to hold only 0 and 1"),
-    ],
-)
-def test_bad_gallery_draws_nothing(rows, change, message):
-    axes = Figure().subplots(3, 4)
-    with pytest.raises(ValueError, match=message):
-        gallery(**{"axes": axes, **rows, **change})
-    assert not any(ax.images or ax.get_title() for ax in axes.flat)
-
-
-def test_gallery_masks_concepts_only(rows):
-    _, axes = gallery(**rows, coloured=False, threshold=0.5)
-    image = rows["images"][0]
-    masked = overlay(image, rows["maps"][0, 0], coloured=False, threshold=0.5)
-    np.testing.assert_allclose(axes[0, 1].images[0].get_array(), masked)
-    np.testing.assert_allclose(axes[0, 3].images[0].get_array(), overlay(image, rows["class_maps"][0]))
-
-
-def test_no_title_overlaps_another(rows):
-    rows["names"] = ["has_bill_shape::hooked seabird", "a concept of a rather long name, spelt out"]
-    figure, axes = gallery(**rows)
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw_without_rendering()
-    boxes = [ax.title.get_window_extent(renderer) for ax in axes.flat]
-    pictures = [ax.get_window_extent(renderer) for ax in axes.flat]
-    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
-    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for j, b in enumerate(pictures) if i != j)
-
-
-@pytest.mark.filterwarnings("error:Glyph")
-def test_glyphs_are_drawn_in_any_font(rows):
-    font = get_font(findfont(FontProperties(family="DejaVu Sans")))
-    assert all(font.get_char_index(ord(glyph)) for glyph in "✓✗")
-    # STIX has neither glyph: the fallback must supply them, or matplotlib warns of missing ones.
-    with mpl.rc_context({"font.family": ["STIXGeneral"]}):
-        figure, _ = gallery(**rows)
-        figure.savefig(io.BytesIO())
+def test_forms_of_images_and_what_does_not_fit(rows):
+    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3)) / 255
+    values, levels = np.arange(4.0).reshape(2, 2), (image * 255).round().astype(np.uint8)
+    expected = overlay(image, values)
+    for form in (np.moveaxis(image, -1, 0), levels, torch.tensor(levels).permute(2, 0, 1)):
+        np.testing.assert_allclose(overlay(form, values), expected, atol=1e-6)
+    np.testing.assert_allclose(overlay(image[..., 0], values), overlay(np.repeat(image[..., :1], 3, -1), values))
+    with pytest.raises(ValueError, match="Undo the normalisation"):
+        overlay(image + 1.1, values)
+    with pytest.raises(ValueError, match="`map` to be finite"):
+        overlay(image, values * np.nan)
+    with pytest.raises(ValueError, match="`low` to be at most `high`"):
+        overlay(image, values, low=2.0, high=1.0)
+    with pytest.raises(ValueError, match=r"`maps` to have shape \(N, k, h, w\) = \(2, .*got \(3, 2, 4, 4\)"):
+        gallery(**rows | {"images": np.zeros((2, 12, 10, 3))})
+    with pytest.raises(ValueError, match=r"`present` to have shape \(N, k\) = \(3, 2\)"):
+        gallery(**rows | {"present": np.ones((3, 3))})
+    _, ax = plot_coam(image, values, "has_crown::blue_$5 and $6", present=False)
+    assert ax.get_title() == "✗ crown: blue $5 and\n$6"
+    np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values, coloured="blend"))

@@ -38,12 +38,3 @@ def test_the_same_seed_makes_the_same_subject(subject: PaintedSubject) -> None:
     assert torch.equal(first, second)
     other = painted_subject(120, 40, image_size=32, n_classes=4, n_concepts=8, epochs=2, random_directions=4, seed=1)
     assert not torch.equal(other.test[0].image, subject.test[0].image)
-
-
-def test_a_bad_argument_is_named() -> None:
-    with pytest.raises(ValueError, match="n_concepts"):
-        painted_subject(20, 10, n_concepts=3)
-    with pytest.raises(ValueError, match="`n_test` to be at least 10 but got 9"):
-        painted_subject(20, 9)
-    with pytest.raises(ValueError, match="n_pos"):
-        painted_subject(40, 10, image_size=32, n_classes=4, n_concepts=8, epochs=1, n_pos=0)

@@ -7,14 +7,12 @@ from threading import Event
 
 import pytest
 import torch
-from torch import nn
 
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.painted.images import KeptImages
-from quantus_concepts.painted.networks import Residual, SmallResNet, fold_images
+from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.painted.training import (
     Augmentation,
-    processor_has_bfloat16,
     run_together,
     train,
     train_together,
@@ -48,33 +46,6 @@ def test_maps_have_stride_8_and_are_averaged_before_the_last_layer():
     assert torch.equal(network(images), network.classifier(maps.mean((2, 3))))
 
 
-def test_every_rectifier_is_a_module_and_weights_have_the_names_they_always_had():
-    network = SmallResNet(5, channels=16)
-    # Guided backpropagation changes the gradient of modules only.
-    assert sum(isinstance(part, nn.ReLU) for part in network.modules()) == 4
-    maps = torch.randn(2, 16, 4, 4, generator=torch.Generator().manual_seed(0))
-    block = Residual(16).eval()
-    calls = []
-    for part in block.modules():
-        if isinstance(part, nn.ReLU):
-            part.register_forward_hook(lambda *args: calls.append(args[0]))
-    assert block(maps).min() == 0
-    # One for each use.
-    assert len(set(calls)) == len(calls) == 2
-    parameters = {name for name in network.state_dict() if name.endswith("weight")}
-    assert parameters == {
-        "features.1.0.weight",
-        "features.1.1.weight",
-        "features.2.0.weight",
-        "features.2.1.weight",
-        "features.3.first.0.weight",
-        "features.3.first.1.weight",
-        "features.3.second.0.weight",
-        "features.3.second.1.weight",
-        "classifier.weight",
-    }
-
-
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_training_learns_classes_and_concepts(birds, bfloat16):
     predicted = {}
@@ -106,13 +77,6 @@ def test_the_same_seed_gives_the_same_network_and_the_global_generator_is_left_a
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_images_are_folded_as_the_first_layer_folds_them():
-    images = torch.arange(2 * 3 * 8 * 16, dtype=torch.uint8).view(2, 3, 8, 16)
-    folded = fold_images(images)
-    assert torch.equal(folded, torch.nn.functional.pixel_unshuffle(images, 4))
-    assert folded.is_contiguous(memory_format=torch.channels_last)
-
-
 def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_back(birds):
     before = torch.get_num_threads()
     images, targets = birds.images[:32], (birds.labels[:32], birds.concept_labels[:32])
@@ -129,28 +93,6 @@ def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_
         assert not other.training
 
 
-@pytest.mark.parametrize(
-    ("units", "expected"),
-    [
-        ({"amx_bf16": True}, True),
-        ({"avx512_bf16": True, "amx_bf16": False}, True),
-        ({"avx2": True}, False),
-        ({}, False),
-    ],
-)
-def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch, units, expected):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: units, raising=False)
-    assert processor_has_bfloat16() is expected
-
-
-def test_an_error_in_one_training_ends_the_others(birds):
-    network = SmallResNet(3, channels=8)
-    # Ten thousand epochs would take an hour.
-    jobs = {"wrong": (SmallResNet(3, channels=8), birds.labels[:5]), "long": (network, birds.labels)}
-    with pytest.raises(ValueError, match="`targets`"):
-        train_together(jobs, birds.images, epochs=10_000)
-
-
 def test_an_error_is_heard_while_an_earlier_training_still_runs():
     def fail(stop: Event, line: int) -> None:
         raise RuntimeError("failed")
@@ -164,56 +106,6 @@ def test_an_error_is_heard_while_an_earlier_training_still_runs():
     with pytest.raises(RuntimeError, match="failed"):
         run_together([wait, fail])
     assert ended == [True]
-
-
-def test_no_more_trainings_run_at_once_than_asked_for():
-    running, most = set(), []
-
-    def task(stop: Event, line: int) -> None:
-        running.add(line)
-        most.append(len(running))
-        stop.wait(0.01)
-        running.remove(line)
-
-    run_together([task] * 5, n_threads=2)
-    assert len(most) == 5
-    assert max(most) == 2
-
-
-@pytest.mark.parametrize("n_steps", range(1, 10))
-def test_any_number_of_steps_is_a_schedule(birds, n_steps):
-    network = SmallResNet(3, channels=8)
-    start = network.classifier.weight.detach().clone()
-    train(network, birds.images[: 2 * n_steps], birds.labels[: 2 * n_steps], epochs=1, batch_size=2)
-    assert network.classifier.weight.isfinite().all()
-    assert not torch.equal(network.classifier.weight, start)
-
-
-def test_a_stopped_training_does_no_more_steps(birds):
-    stop = Event()
-    stop.set()
-    network = SmallResNet(3, channels=8)
-    start = network.classifier.weight.detach().clone()
-    with pytest.raises(CancelledError):
-        train(network, birds.images, birds.labels, stop=stop)
-    assert torch.equal(network.classifier.weight, start)
-    assert not network.training
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.uint8)}, "at least 2 images but got 1"),
-        ({"images": torch.zeros(4, 3, 8, dtype=torch.uint8)}, r"shape \(N, C, H, W\)"),
-        ({"targets": torch.zeros(3, dtype=torch.int64)}, "length N = 4, as `images`, but got 3"),
-        ({"epochs": 0}, r"`epochs` to lie in \[1"),
-        ({"batch_size": 1}, r"`batch_size` to lie in \[2"),
-    ],
-)
-def test_bad_input_is_refused(changed, message):
-    settings = {"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8), "targets": torch.zeros(4, dtype=torch.int64)}
-    with pytest.raises(ValueError, match=message):
-        train(SmallResNet(2, channels=8), **settings | changed)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -262,6 +154,12 @@ def test_the_generator_alone_decides():
     assert torch.equal(Augmentation(flip=False, shift=0)(images, generator()), images)
 
 
-def test_a_negative_shift_is_refused():
-    with pytest.raises(ValueError, match=r"`shift` to lie in \[0"):
-        Augmentation(shift=-1)
+@pytest.mark.parametrize("n_steps", [1, 2, 9])
+def test_any_number_of_steps_is_a_schedule(birds, n_steps):
+    network = SmallResNet(3, channels=8)
+    start = network.classifier.weight.detach().clone()
+    train(network, birds.images[: 2 * n_steps], birds.labels[: 2 * n_steps], epochs=1, batch_size=2)
+    assert network.classifier.weight.isfinite().all()
+    assert not torch.equal(network.classifier.weight, start)
+    with pytest.raises(ValueError, match="length N = 2, as `images`, but got 3"):
+        train(network, birds.images[:2], birds.labels[:3])
