@@ -161,7 +161,6 @@ CLIP_BOTH = {"vision_config": TOKENS, "text_config": TEXT}
 TV, TIMM, CLIP = from_torchvision, from_timm, from_open_clip
 FAMILIES = {
     "torchvision resnet": Family(TV, small_resnet, (64, 96), 512, True, "fc"),
-    "torchvision regnet": Family(TV, torchvision_name("regnet_x_400mf"), (64, 64), 400, True, "fc"),
     "torchvision efficientnet": Family(TV, tv_efficientnet, (64, 64), 64, True, "classifier.1"),
     "torchvision mobilenet v2": Family(
         TV, lambda: models.mobilenet_v2(width_mult=0.25), (64, 64), 1280, True, "classifier.1"
@@ -192,15 +191,11 @@ FAMILIES = {
     "timm vit": Family(TIMM, timm_name("vit_tiny_patch16_224", img_size=(32, 48), **SMALL), (32, 48), 16, False),
     "timm dinov2": Family(TIMM, timm_name("vit_small_patch14_reg4_dinov2", img_size=28, **SMALL), (28, 28), 16, False),
     "timm vit mean, then norm": Family(TIMM, timm_name("test_vit2"), (64, 64), 64, False),
-    "timm vit mean": Family(TIMM, timm_name("test_vit2", fc_norm=False), (64, 64), 64, True),
     "timm siglip": Family(
         TIMM, timm_name("vit_base_patch16_siglip_224", img_size=(32, 48), **SMALL), (32, 48), 16, False
     ),
     "timm siglip over prefix": Family(TIMM, timm_name("test_vit3", img_size=64), (64, 64), 96, False),
     "timm eva": Family(TIMM, timm_name("eva02_tiny_patch14_224", img_size=28, **SMALL), (28, 28), 16, False),
-    "timm eva class token": Family(
-        TIMM, timm_name("eva02_tiny_patch14_224", img_size=28, global_pool="token", **SMALL), (28, 28), 16, False
-    ),
     "timm eva attention": Family(
         TIMM, timm_name("vit_pe_core_tiny_patch16_384", img_size=32, **SMALL), (32, 32), 16, False
     ),
@@ -213,7 +208,6 @@ FAMILIES = {
         CLIP, lambda: clip(image_size=96, layers=[1, 1, 1, 1], width=8, head_width=32), (96, 96), 12, False
     ),
     "open_clip siglip": Family(CLIP, lambda: Tower("test_vit3", pool="map", proj="none"), (160, 160), 96, False),
-    "open_clip eva": Family(CLIP, lambda: Tower("test_vit", pool="token", proj=""), (160, 160), 12, False),
     "open_clip convnext": Family(CLIP, lambda: Tower("test_convnext", pool="", proj="linear"), (64, 96), 12, False),
     "open_clip resnet linear": Family(
         CLIP, lambda: Tower("test_resnet", pool="avg", proj="linear", proj_bias=True), (64, 64), 12, True

@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 
 from captum_concepts import ConceptBank
 
@@ -17,6 +16,7 @@ def bank():
         [0.5, -1.0, 0.0],
         ["red wing", "long tail", "beak"],
         train_accuracy=[1.0, 0.75, 0.5],
+        p_values=[0.2, np.nan, 0.1],
         settings={"method": "svm", "C": 0.1, "seed": 7},
     )
 
@@ -53,6 +53,7 @@ def test_select_keeps_the_order_given(bank, chosen):
     assert part.cavs.tolist() == [[1.0, 0.0], [3.0, 4.0]]
     assert part.intercepts.tolist() == [0.0, 0.5]
     assert part.train_accuracy.tolist() == [0.5, 1.0]
+    np.testing.assert_allclose(part.p_values, [0.1, 0.2])
     assert part.settings == bank.settings
     assert bank.select([True, False, True]).names == ["red wing", "beak"]
     assert bank.select("b*").names == bank.select(2).names == ["beak"]
@@ -107,7 +108,7 @@ def same(first, second):
         and first.settings == second.settings
         and all(
             torch.equal(getattr(first, name).nan_to_num(-1), getattr(second, name).nan_to_num(-1))
-            for name in ("cavs", "intercepts", "train_accuracy", "test_accuracy")
+            for name in ("cavs", "intercepts", "train_accuracy", "test_accuracy", "p_values")
         )
     )
 
@@ -134,13 +135,3 @@ def test_every_flipped_bit_is_noticed(bank, tmp_path):
             continue
         # The header of safetensors has spaces and an order of its own, which say nothing.
         assert same(loaded, bank)
-
-
-def test_p_values_are_kept_in_files_that_have_them(bank, tmp_path):
-    with_p_values = ConceptBank(np.eye(2), p_values=[0.2, np.nan])
-    for saved, there in ((with_p_values, True), (bank, False)):
-        saved.save(tmp_path / "bank.safetensors")
-        with safe_open(tmp_path / "bank.safetensors", framework="pt") as file:
-            assert ("p_values" in file.keys()) == there  # noqa: SIM118
-        np.testing.assert_array_equal(ConceptBank.load(tmp_path / "bank.safetensors").p_values, saved.p_values)
-    np.testing.assert_allclose(with_p_values.select([1, 0]).to(dtype=torch.float64).p_values, [np.nan, 0.2])

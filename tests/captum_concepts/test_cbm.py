@@ -44,9 +44,6 @@ def bottleneck(**kwargs):
 MODELS = [post_hoc, lambda: post_hoc("raw"), bottleneck]
 
 
-# Values and maps
-
-
 def test_values_and_maps_by_hand():
     # Maps of two channels on a 1 x 2 grid: means 2 and 4. Concept 0: 3 * 2 + 4 * 4 = 22; |c| = 5, b = 3.
     features = torch.tensor([[[[1.0, 3.0]], [[8.0, 0.0]]]])
@@ -127,9 +124,6 @@ def test_values_and_maps_are_not_rounded_under_autocast(make):
     assert logits.isfinite().all()
 
 
-# The chain
-
-
 def test_state_dict_through_safetensors(tmp_path):
     cbm = post_hoc()
     # Everything of the other model differs: weights, bank, names, choice of values.
@@ -139,9 +133,6 @@ def test_state_dict_through_safetensors(tmp_path):
     other.load_state_dict(load_file(tmp_path / "cbm.safetensors"))
     assert torch.equal(other(images()), cbm(images()))
     assert (other.values, other.bank.names, other.bank.settings) == ("margin", cbm.bank.names, {"method": "svm"})
-
-
-# Pooling
 
 
 def test_pool_and_maps_of_the_user():
@@ -172,9 +163,6 @@ def test_features_that_do_not_fit_the_bank(what, shape, message):
     cbm = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K))
     with pytest.raises(ValueError, match=message):
         getattr(cbm, what)(torch.rand(shape))
-    pooled = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K), pool=lambda f: f.amax(dim=3))
-    with pytest.raises(ValueError, match=r"`pool` to give embeddings \(N, d\) = \(\*, 4\)"):
-        pooled.values_from_features(torch.rand(3, D, 2, 2))
 
 
 def test_cav_of_length_0_has_a_raw_value_and_no_margin():
@@ -182,9 +170,6 @@ def test_cav_of_length_0_has_a_raw_value_and_no_margin():
         PostHocCBM(nn.Identity(), ConceptBank([[0.0], [1.0]], names=["wing", "tail"]), nn.Linear(2, 2))
     cbm = PostHocCBM(nn.Identity(), ConceptBank([[0.0], [1.0]]), nn.Linear(2, 2), "raw")
     assert cbm.values_from_features(torch.tensor([[3.0]])).tolist() == [[0.0, 3.0]]
-
-
-# Traditional bottleneck
 
 
 def test_bottleneck_values_are_the_activated_logits():
@@ -238,18 +223,3 @@ def test_concept_layer_of_another_form_needs_a_projection():
 def test_parts_that_do_not_fit_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize("values", ["raw", "margin"])
-def test_concepts_of_a_backbone_of_half_precision_have_the_type_of_the_head(values):
-    half = backbone().eval().bfloat16()
-    cbm = PostHocCBM(half, random_bank(), nn.Linear(L, K), values)
-    embedding = cbm.embed_features(cbm.features(images().bfloat16()))
-    exact = cbm.concept_layer(embedding.float())
-    assert exact.dtype == cbm(images().bfloat16()).dtype == torch.float32
-    assert torch.equal(cbm.concept_predictor(images().bfloat16()), exact)
-    # Rounded once, at the end.
-    all_half = PostHocCBM(half, random_bank(), nn.Linear(L, K).bfloat16(), values)
-    rounded = random_bank().to(dtype=torch.bfloat16).to(dtype=torch.float32)
-    once = PostHocCBM(nn.Identity(), rounded, nn.Linear(L, K), values).concept_layer(embedding.float())
-    assert torch.equal(all_half.concept_predictor(images().bfloat16()), once.bfloat16())

@@ -34,9 +34,7 @@ def test_random_is_a_function_of_the_question(images):
     assert maps.dtype == images.dtype
     again = RandomAttribution(net()).attribute(images.clone().requires_grad_(), TARGETS.tolist())
     assert torch.equal(maps, again)
-    assert not again.requires_grad
     # Neither the batch nor the order matters.
-    assert torch.equal(RandomAttribution(net()).attribute(images[2:3], 2), maps[2:3])
     order = torch.tensor([5, 1, 0])
     assert torch.equal(RandomAttribution(net()).attribute(images[order], TARGETS[order]), maps[order])
 

@@ -189,6 +189,13 @@ def test_model_is_left_as_it_was_and_evaluated_in_eval_mode(model, images, targe
         # Dropout would show if the model had stayed in train mode.
         np.testing.assert_array_equal(result, expected)
 
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    model.head.register_forward_hook(interrupt)
+    with untouched(model, leaf), pytest.raises(KeyboardInterrupt):
+        explain(model, leaf, targets)
+
 
 def test_coam_through_pickle_and_quantus(model, images, targets):
     maps = CoAM(model, "features", CAVS).attribute(torch.tensor(images), torch.tensor(targets))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -65,18 +64,14 @@ def test_labels_stand_for_levels_where_values_are_not_bounded() -> None:
     levels = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([1.0, 2.0, 3.0])
     logits = cbm.intervene(INPUTS, ["red", "long"], [[0, 1], [1, 0]], levels)
     torch.testing.assert_close(logits, torch.tensor([[-1.0 + 40 + 9, 1.0], [1.0 + 2 - 9, -1.0]]))
-    for labels in ([1, 0], [True, False]):
+    for model in (cbm, bottleneck(activation=None)):
         with pytest.raises(ValueError, match="`levels` with labels"):
-            cbm.intervene(INPUTS, ["red", "long"], labels)
-    with pytest.raises(ValueError, match="`levels` with labels"):
-        bottleneck(activation=None).intervene(INPUTS, 0, 1)
+            model.intervene(INPUTS, [0, 2], [1, 0])
 
 
 def test_labels_are_the_values_of_a_sigmoid() -> None:
-    for activation in (torch.sigmoid, nn.Sigmoid()):
-        cbm = bottleneck(activation=activation)
-        logits = cbm.intervene(INPUTS, [0, 1, 2], [[1, 0, 1], [0, 1, 0]])
-        torch.testing.assert_close(logits, torch.tensor([[4.0, -1.0], [2.0, 0.0]]))
+    logits = bottleneck(activation=nn.Sigmoid()).intervene(INPUTS, [0, 1, 2], [[1, 0, 1], [0, 1, 0]])
+    torch.testing.assert_close(logits, torch.tensor([[4.0, -1.0], [2.0, 0.0]]))
 
 
 def test_levels_are_percentiles_of_the_values() -> None:
@@ -102,8 +97,6 @@ def test_pruning_by_hand() -> None:
     # 1 + 2 + 3 = 6 is left to the one weight there is; class 1 is not asked for.
     assert both.head.weight.tolist() == [[0.0, 0.0, 6.0], [-1.0, 0.0, 0.0]]
     assert normalised.head.weight.tolist() == [[2.0, 4.0, 0.0], [-1.0, 0.0, 0.0]]
-    assert type(once) is PostHocCBM
-    assert once.concept_layer is cbm.concept_layer
     with pytest.raises(ValueError, match=r"classes \[1\] have none"):
         prune(cbm, "red", normalise=True)
     with pytest.raises(ValueError, match="linear head"):
@@ -126,16 +119,6 @@ def half_blind_model(images: Tensor, labels: Tensor, **changed: Any) -> PostHocC
     bank = ConceptBank(torch.eye(4)[:2])
     head = fit_logistic(images[:, :2], labels)
     return PostHocCBM(nn.Identity(), bank, head, **changed)
-
-
-def test_residual_of_a_bottleneck_that_says_nothing_is_logistic_regression() -> None:
-    images, labels = random_samples()
-    cbm = half_blind_model(images, labels).with_head(linear([[0.0, 0.0]] * 3))
-    for strength in (1.0, 0.05):
-        residual = fit_residual(cbm, Embeddings(images, labels, None), C=strength).residual
-        expected = fit_logistic(images.double(), labels, C=strength)
-        np.testing.assert_allclose(residual.weight.detach(), expected.weight.detach(), rtol=0.01, atol=0.003)
-        np.testing.assert_allclose(residual.bias.detach(), expected.bias.detach(), rtol=0.01, atol=0.003)
 
 
 def test_residual_is_where_the_gradient_of_the_paper_vanishes() -> None:
@@ -179,14 +162,12 @@ def test_a_model_with_a_residual_is_a_concept_model() -> None:
     maps = images[:, :, None, None]
     assert model.linear_pool
     torch.testing.assert_close(model.maps_from_features(maps), cbm.maps_from_features(maps))
-    assert {"residual.weight", "residual.bias", *cbm.state_dict()} == model.state_dict().keys()
     # An intervention leaves the residual as it is, and so does pruning.
     added = model.intervene(images, [0], [1.0]) - cbm.intervene(images, [0], [1.0])
     torch.testing.assert_close(added, model.contributions(images).residual)
     pruned = prune(model, [0, 1])
     expected = model.contributions(images).residual + cbm.head.bias.detach()
     torch.testing.assert_close(pruned(images).detach(), expected)
-    torch.testing.assert_close(copy.deepcopy(model)(images), model(images))
     with pytest.raises(ValueError, match="no residual yet"):
         fit_residual(model, [(images, labels)])
 
@@ -194,18 +175,12 @@ def test_a_model_with_a_residual_is_a_concept_model() -> None:
 X, Y = torch.randn(8, 3, generator=torch.Generator().manual_seed(3)), torch.arange(8) % 2
 DESCENDING: Any = (np.ones(3), np.zeros(3))
 REFUSED: dict[str, tuple[Any, str]] = {
-    "a concept twice": (lambda: post_hoc().intervene(INPUTS, [1, 1], 1.0), "some occur twice"),
     "values of another number": (lambda: post_hoc().intervene(INPUTS, [0, 1], [1.0, 2.0, 3.0]), "`values` to be one"),
     "levels that descend": (lambda: post_hoc().intervene(INPUTS, [0], [1], DESCENDING), "no low one is above"),
-    "embeddings with NaN": (lambda: post_hoc().value_levels([(X * torch.nan,)]), "`loader` to be finite"),
     "a class that is not there": (lambda: prune(post_hoc(), 0, 2), r"`classes` to lie in \[0, 1\]"),
     "a residual of another width": (
         lambda: ResidualCBM(post_hoc(), nn.Linear(4, 2)),
         r"\(3, 2\) numbers but got \(4, 2",
-    ),
-    "a classifier of another width": (
-        lambda: ResidualCBM.of_classifier(nn.Identity(), ConceptBank(torch.eye(3)), nn.Linear(4, 2)),
-        "`classifier` to take embeddings",
     ),
     "a residual of other classes": (lambda: fit_residual(post_hoc(), [(X, Y + 1)]), "labels below K = 2"),
 }

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from captum_concepts._support.files import write_atomically
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import run_file, to_host
+from captum_concepts._support.running import to_host
 from simulated_device import simulated_device
-
-
-@pytest.mark.parametrize(("show", "terminal"), [(False, True), (True, False), (True, True)])
-def test_progress_is_shown_on_terminals_only(
-    show: bool, terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    assert list(progress(range(3), "counting", show=show)) == [0, 1, 2]
-    assert ("counting" in capsys.readouterr().err) == (show and terminal)
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
@@ -35,21 +24,6 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
         assert target.read_text() == "before"
     assert target.read_text() == "after"
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_a_users_file_may_be_called_as_a_library_and_leaves_no_bytecode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    path = tmp_path / "torch.py"
-    path.write_text("from dataclasses import dataclass\n@dataclass\nclass Two:\n    n: 'int' = 2\n")
-    before = sys.modules["torch"]
-    assert run_file(path).Two().n == 2
-    assert sys.modules["torch"] is before
-    assert [file.name for file in tmp_path.iterdir()] == ["torch.py"]
-    path.write_text("1 / 0")
-    with pytest.raises(ValueError, match=r"torch.py cannot be run: ZeroDivisionError: division by zero"):
-        run_file(path)
 
 
 def test_to_host_moves_all_tensors_in_one_transfer():

@@ -174,18 +174,14 @@ def test_activations_and_half_precision():
         SteeredRISE(model).attribute(images, **settings)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"target": None}, "`target` to name one of 5 classes but got None"),
-        ({"target": -1}, "from 0, but got -1 at 0"),
-        ({"activation": "none"}, "Use 'softmax' or 'sigmoid'"),
-        ({"lam": 1.5}, r"`lam` to lie in \[0, 1\]"),
-    ],
-)
-def test_bad_arguments(images, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SteeredRISE(net(), coverage_score).attribute(**{"inputs": images, "target": TARGETS, **SETTINGS, **arguments})
+def test_bad_arguments(images):
+    attribution = SteeredRISE(net(), coverage_score)
+    with pytest.raises(ValueError, match="`target` to name one of 5 classes but got None"):
+        attribution.attribute(images, None, **SETTINGS)
+    with pytest.raises(ValueError, match="Use 'softmax' or 'sigmoid'"):
+        attribution.attribute(images, TARGETS, activation="none", **SETTINGS)
+    with pytest.raises(ValueError, match=r"`lam` to lie in \[0, 1\]"):
+        attribution.attribute(images, TARGETS, lam=1.5, **SETTINGS)
 
 
 @pytest.mark.parametrize(

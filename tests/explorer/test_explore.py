@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, ResidualCBM
-from captum_concepts.models.chain import ConceptChain
-from captum_concepts.pictures.views import ClassViews, concept_views
+from captum_concepts.pictures.views import concept_views
 from chromium import Visit, visit_all
 from quantus_concepts import CEM, explore
 from quantus_concepts.explorer.explore import clear_image, map_uri
-from tiny_models import TinyConceptModel
+from tiny_models import TinyConceptModel, seeded
 
 DRAWN = torch.Generator().manual_seed(1)
 N, L, K = 12, 5, 4
@@ -39,24 +38,15 @@ CLASSES = ["<b>wren</b>", "</title>", "javascript:window.bad=1", "finch"]
 
 
 def network() -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU()).eval()
-
-
-def fitted() -> PostHocCBM:
-    bank = ConceptBank.random(L, 6, HOSTILE, seed=2, mean=torch.full((6,), 0.2))
-    batches = [(IMAGES, LABELS)]
-    return PostHocCBM.fit(network(), batches, bank=bank, random_banks=5, class_names=CLASSES)
+    return seeded(nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU()).eval())
 
 
 def linear(*sizes: int) -> nn.Linear:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(sum(sizes))
-        return nn.Linear(*sizes).eval()
+    return seeded(nn.Linear(*sizes).eval(), sum(sizes))
 
 
-CBM = fitted()
+BANK = ConceptBank.random(L, 6, HOSTILE, seed=2, mean=torch.full((6,), 0.2))
+CBM = PostHocCBM.fit(network(), [(IMAGES, LABELS)], bank=BANK, random_banks=5, class_names=CLASSES)
 MODELS: dict[str, Any] = {
     "pcbm": CBM,
     "residual": ResidualCBM(CBM, linear(6, K)),
@@ -88,7 +78,7 @@ CORRECT = (
     for (const hash of HASHES) {
       location.hash = hash;
       await frames();
-      seen.push({ classes: classes() });
+      seen.push({ classes: classes(), logits: window.told() });
     }
     tell({ seen, requests: requests(), refused: window.refused, bad: window.bad ?? 0 });
 """
@@ -119,14 +109,12 @@ CORRECTIONS = {0: {}, 3: {1: 1.5}, 7: {0: -0.75, 2: 0.25, 4: 2.0}}
 def corrected(model: Any, image: int, fixed: dict[int, float]) -> Tensor:
     """What PyTorch gives."""
     images = IMAGES[image : image + 1]
-    if isinstance(model, ConceptChain) and fixed:
-        return model.intervene(images, list(fixed), [*fixed.values()])[0]
     with torch.no_grad():
-        if not fixed:
-            return model(images)[0]
         values = model.concept_predictor(images)
+        before = model.head(values)
         values[0, list(fixed)] = torch.tensor([*fixed.values()])
-        return model.head(values)[0]
+        # What a residual adds stays.
+        return (model(images) - before + model.head(values))[0]
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +130,7 @@ def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
             "  window.told = () => [...logitsOf(state.image)];\n  recall();\n  show();\n})();",
         )
         assert opened != page
-        script = CORRECT.replace("HASHES", json.dumps(hashes)).replace(
-            "classes: classes(),", "classes: classes(), logits: window.told(),"
-        )
-        visits[name] = Visit(opened, script, BEFORE)
+        visits[name] = Visit(opened, CORRECT.replace("HASHES", json.dumps(hashes)), BEFORE)
     use = (
         READ
         + """
@@ -272,17 +257,9 @@ def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
 def test_the_page_begins_with_a_clear_image() -> None:
     zeros = torch.zeros(4, 2)
     values = torch.tensor([[9.0, 0.0], [0.5, 0.0], [3.0, 0.0], [-9.0, 0.0]])
-    shown = {
-        "images": zeros,
-        "maps": zeros,
-        "names": [],
-        "threshold": 0.0,
-        "map_threshold": 0.0,
-        "weak": [],
-        "residual": zeros,
-    }
     logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
-    views = ClassViews(**shown, values=values, logits=logits, weights=torch.ones(4, 2))
+    numbers_of_it = {"values": values, "logits": logits, "weights": torch.ones(4, 2), "threshold": 0.0}
+    views = replace(concept_views(CBM, IMAGES[:4]), **numbers_of_it, residual=zeros, random_values=None)
     random = replace(views, random_values=torch.tensor([[-1.0, 1.0]] * 4))
     # The most confident; of those with a concept above the random range; and with a right answer.
     assert clear_image(views, None) == 3
@@ -292,10 +269,8 @@ def test_the_page_begins_with_a_clear_image() -> None:
 
 def test_a_loader_a_file_and_a_notebook(tmp_path: Path) -> None:
     points = torch.rand(N, 2, 2, generator=DRAWN) * 18
-    batches = [
-        {"pixel_values": a, "label": b, "concept_labels": c, "points": d}
-        for a, b, c, d in zip(IMAGES.split(5), LABELS.split(5), PRESENT.split(5), points.split(5), strict=True)
-    ]
+    whole = {"pixel_values": IMAGES, "label": LABELS, "concept_labels": PRESENT, "points": points}
+    batches = [{name: rows[start : start + 5] for name, rows in whole.items()} for start in (0, 5, 10)]
     page = explore(CBM, batches, tmp_path / "page.html", part_of_concept=[0, 1, -1, 0, 1], n_images=7)
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html
     data = page_data(page.html)
