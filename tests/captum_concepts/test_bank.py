@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.svm import SVC
+from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler
 
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import draw_samples
+from captum_concepts.bank.learnable import known_labels
 from reference.concept_bank import mean_cav
 from untouched import untouched
 
@@ -208,3 +210,12 @@ def test_concepts_are_chosen_by_name_pattern_and_number():
     assert torch.equal(bank.cavs, ConceptBank.fit(features, labels[:, [4, 0]]).cavs)
     with pytest.raises(ValueError, match=r"`concepts` .* none is 'red wign'. The nearest are \['red wing'"):
         ConceptBank.fit(features, labels, NAMES, concepts="red wign")
+
+
+def test_labels_of_a_subset_are_its_own_and_those_of_a_part_of_the_images_are_not_known():
+    features, labels = samples()
+    tensors = TensorDataset(features, labels[:, 0], labels)
+    assert torch.equal(known_labels(DataLoader(tensors))[0], labels)
+    assert torch.equal(known_labels(DataLoader(Subset(tensors, [7, 3])))[0], labels[[7, 3]])
+    weighted = WeightedRandomSampler(torch.ones(60), 20)
+    assert known_labels(DataLoader(tensors, sampler=weighted)) == (None, None)

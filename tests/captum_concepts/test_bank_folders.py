@@ -129,6 +129,17 @@ def test_banks_are_on_the_device_of_the_backbone(root: Path) -> None:
         assert torch.equal(there.cavs.cpu(), here.cavs)
 
 
+@pytest.mark.parametrize("n_sets", [4, 5])
+def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
+    write(tmp_path / "red", 10, red=80)
+    for name in range(n_sets):
+        write(tmp_path / "chance" / str(name), 10, seed=name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Expected at least 5 folders")
+        bank = ConceptBank.from_folders(Colours(), tmp_path, random="chance", method="mean")
+    assert bank.p_values.isnan().all() == (n_sets < 5)
+
+
 def test_p_values_by_hand() -> None:
     # Means of the sets 0.45, 0.5, 0.55: deviation 0.05, times 2 for what sets share, times sqrt(4 / 3): 0.11547.
     among = np.array([[np.nan, 0.4, 0.5], [0.4, np.nan, 0.6], [0.5, 0.6, np.nan]])

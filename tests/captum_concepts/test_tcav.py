@@ -195,6 +195,8 @@ def test_batches_and_kinds_of_target_do_not_matter(model):
     assert 0.05 < layer.score < 0.95
     assert everything(expected) == everything(tcav_score(model, *args, torch.ones(9, dtype=torch.long), **SMALL))
     assert everything(expected) == everything(tcav_score(model, *args, 1, batch_size=4, **SMALL))
+    with untouched(model.train(), INPUTS), torch.inference_mode():
+        assert everything(expected) == everything(tcav_score(model, *args, 1, **SMALL))
 
 
 def test_permutations_of_what_a_class_uses_and_ignores(model):

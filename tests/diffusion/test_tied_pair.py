@@ -44,6 +44,10 @@ def test_all_tied_are_equal(pipeline: Any) -> None:
     pair = tied_pair(pipeline, *PROMPTS, 1.0, **SIZE)
     assert torch.equal(pair.reference, pair.guide)
     assert pair.shares == [1.0] * 3
+    # Also from one generator, and from latents of one's own.
+    for start in ({"generator": seeded(5)}, {"latents": torch.randn(pair.reference.shape, generator=seeded(2))}):
+        again = tied_pair(pipeline, *PROMPTS, 1.0, **start, **SIZE)
+        assert torch.equal(again.reference, again.guide)
     # And are not otherwise.
     free = tied_pair(pipeline, *PROMPTS, 0.0, **SIZE)
     assert not torch.equal(free.reference, free.guide)

@@ -87,6 +87,13 @@ def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_
         assert not other.training
 
 
+def test_an_error_in_one_training_ends_the_others(birds):
+    # Ten thousand epochs would take an hour.
+    jobs = {"wrong": (SmallResNet(3, channels=8), birds.labels[:5]), "long": (SmallResNet(3, channels=8), birds.labels)}
+    with pytest.raises(ValueError, match="`targets`"):
+        train_together(jobs, birds.images, epochs=10_000)
+
+
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
