@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from captum_concepts import Backbone, LayerFeatures, embed
 
@@ -22,7 +23,7 @@ WHOLE = nn.Sequential(nn.Conv2d(3, 4, 4), nn.Flatten(), nn.Sequential(nn.Linear(
 def test_levels_of_0_to_255_are_warned_of_once(images: torch.Tensor, warned: bool) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        embed(FEATURES, [images, images])
+        embed(FEATURES, [images] * 3)
     assert ["levels of 0 to 255" in str(warning.message) for warning in caught] == [True] * warned
 
 
@@ -32,7 +33,7 @@ NORMALISED = Backbone(FEATURES, "mean", None, 5, normalisation=((0.5,) * 3, (0.2
 @pytest.mark.parametrize(
     ("backbone", "images", "warned"),
     [
-        (NORMALISED, LEVELS / 255, True),
+        (NORMALISED, LEVELS / LEVELS.max(), True),
         (NORMALISED, NORMALISED.normalise(LEVELS / 255), False),
         (Backbone(FEATURES, "mean", None, 5), LEVELS / 255, False),
         (Backbone(FEATURES, "mean", None, 5, normalisation=((0.0,) * 3, (1.0,) * 3)), LEVELS / 255, False),
@@ -44,6 +45,14 @@ def test_images_that_were_not_normalised_are_warned_of_once(backbone, images, wa
         warnings.simplefilter("always")
         embed(backbone, [images] * 2)
     assert ["seem not to be normalised" in str(warning.message) for warning in caught] == [True] * warned
+
+
+def test_a_data_set_is_taken_in_batches() -> None:
+    images, labels = LEVELS[:1] / 255, torch.tensor([1])
+    expected = embed(FEATURES, [(images, labels)])
+    found = embed(FEATURES, TensorDataset(images, labels))
+    assert torch.equal(found.features, expected.features)
+    assert torch.equal(found.labels, labels)
 
 
 def test_batches_by_name_are_those_in_order() -> None:
