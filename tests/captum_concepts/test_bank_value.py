@@ -120,6 +120,8 @@ def test_save_and_load(bank, tmp_path, dtype):
     bank.to(dtype=dtype).save(path)
     assert same(ConceptBank.load(path), bank.to(dtype=dtype))
     assert same(pickle.loads(pickle.dumps(bank)), bank)
+    with pytest.raises(TypeError, match="`dtype` to be a floating-point type"):
+        bank.to(dtype=torch.int64)
     assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
 
 
