@@ -33,8 +33,6 @@ NEEDS = {"SUB": "pyarrow", "write_sub": "pyarrow"}
 MADE_ATTRIBUTIONS = ("explain_func", "build_method", "build_methods", "tcav_score", "tcav_folders")
 #: Warnings of an example: a licence that the files name, and tiny data.
 EXPECTED = "The images of .* are licensed|.* concepts have"
-#: Lines of code of an example.
-MOST_LINES = 10
 
 
 def public_objects(package: str) -> dict[str, Any]:
@@ -118,13 +116,3 @@ def test_every_metric_attribution_data_set_and_formula_has_an_example() -> None:
         if not any(example.want for example in lines):
             without.append(name)
     assert without == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_examples_are_short(package: str) -> None:
-    lengths = {}
-    for name, value in public_objects(package).items():
-        for test in examples(value, name):
-            if test.examples:
-                lengths[test.name] = sum(len(example.source.splitlines()) for example in test.examples)
-    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
