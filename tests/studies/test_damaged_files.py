@@ -13,7 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from damaged import DAMAGES, in_room
+from damaged import DAMAGES as ALL
+from damaged import in_room
 from explanation_folders import write_folders
 from fixtures_attribution import write_folders as write_sources
 from fixtures_commands import check_command
@@ -27,19 +28,17 @@ ATTRIBUTION = "benchmark attribution --data folders --objects cutouts --scenes s
 #: The command that reads a file.
 COMMANDS = {
     "ratings.json": "pasta join ratings.json --data . --out result",
-    "human_annotations.json": "pasta train --data . --encoder embedded --no-progress --out result",
     "scorer.safetensors": f"pasta score --scorer scorer.safetensors {SHOWN}",
     "PASTA_Q1.pth": f"pasta score --scorer PASTA_Q1.pth {SHOWN}",
     "labels.csv": f"pasta sheet {SHOWN} --labels-from labels.csv",
     "concepts.csv": f"{CONCEPTS} --backbone small --concepts concepts.csv",
-    "pictures/cat/0.png": f"{CONCEPTS} --backbone small --concepts good.csv",
     "weights.pth": f"{CONCEPTS} --concepts good.csv --backbone network.py:network --unnormalised --weights weights.pth",
-    "network.py": f"{CONCEPTS} --concepts good.csv --backbone network.py:network --unnormalised",
     "cutouts/leaf/0.png": ATTRIBUTION,
-    "scenes/beach/0.jpg": ATTRIBUTION,
 }
-#: Of these the head is read before any computing, and all of it when it is its turn.
-LATE = {("cutouts/leaf/0.png", "cut off"), ("scenes/beach/0.jpg", "cut off")}
+#: What a pipe or a device would make wait for ever, random bytes, and what ends early.
+DAMAGES = {name: ALL[name] for name in ("pipe", "device", "random", "cut off")}
+#: Of this the head is read before any computing, and all of it when it is its turn.
+LATE = {("cutouts/leaf/0.png", "cut off")}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("damaged")
     write_folders(root, explainers=("lime",))
     write_sources(root, n=2)
-    for name in ("ratings.json", "human_annotations.json"):
-        (root / name).write_text(json.dumps([RECORD]))
+    (root / "ratings.json").write_text(json.dumps([RECORD]))
     save_scorer(Scorer(4), root / "scorer.safetensors")
     torch.save({"net.0.weight": torch.ones(2, 2)}, root / "PASTA_Q1.pth")
     (root / "labels.csv").write_text("image,label\npets_000_cat,cat\n")
@@ -63,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = np.random.default_rng(number).integers(0, 256, (12, 12, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(root / "pictures" / name / f"{number}.png")
     torch.save(torch.nn.Linear(2, 2).state_dict(), root / "weights.pth")
-    (root / "network.py").write_text("from torch import nn\n\n\ndef network():\n    return nn.Conv2d(3, 4, 3)\n")
+    (root / "network.py").write_text("from torch import nn\ndef network():\n    return nn.Conv2d(3, 4, 3)\n")
     return root
 
 
@@ -75,10 +73,7 @@ def damaged(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: st
     good = path.rename(folder / f"{path.name}.good")
     DAMAGES[damage](path, good.read_bytes())
     yield
-    if path.is_dir() and not path.is_symlink():
-        path.rmdir()
-    else:
-        path.unlink()
+    path.unlink()
     good.rename(path)
 
 
