@@ -22,6 +22,5 @@ def test_what_was_set_is_shown() -> None:
     assert "normalise=False" in check_one_line(metrics.MCS(MODEL, np.zeros(6, int), normalise=False))
     assert check_one_line(explain_func(CoAM.of)) == "explain_func(CoAM.of)"
     assert repr(SobelEdges(lambda images: images)) == "SobelEdges(<lambda>)"
-    check_one_line(
-        ConceptBank(torch.arange(120.0).view(20, 6), names=[f"a name of\nmany lines {j}" for j in range(20)])
-    )
+    names = [f"a name of\nmany lines {j}" for j in range(20)]
+    check_one_line(ConceptBank(torch.arange(120.0).view(20, 6), names=names))

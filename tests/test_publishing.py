@@ -1,4 +1,4 @@
-"""What publishes the project: the folder of all versions of the site, and files that repeat what pyproject.toml says."""
+"""What publishes the project: the folder of all versions of the site, and what repeats pyproject.toml."""
 
 from __future__ import annotations
 
