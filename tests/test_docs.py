@@ -59,14 +59,6 @@ def test_every_public_name_is_in_the_reference_once() -> None:
     assert {package: missing for package, missing in untold.items() if missing} == {}
 
 
-def test_every_metric_has_a_page() -> None:
-    pages = [page.read_text("utf-8") for page in (DOCS / "metrics").glob("*.md")]
-    for metric in METRICS:
-        (page,) = (text for text in pages if f"# {metric}: " in text)
-        # The tables of all metrics are made of them.
-        assert re.search(r"^metric:\n  call: .+\n  needs: .+\n  score: .+\n  chance: .+\n", page, flags=re.MULTILINE)
-
-
 def test_examples_of_contributing_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")

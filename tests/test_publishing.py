@@ -15,8 +15,9 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def extension(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_extensions" / f"{name}.py")
+@pytest.fixture
+def versions() -> Any:
+    spec = importlib.util.spec_from_file_location("versions", ROOT / "docs" / "_extensions" / "versions.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -24,30 +25,21 @@ def extension(name: str) -> Any:
     return module
 
 
-def test_a_page_is_a_notebook_that_brings_what_it_imports() -> None:
-    pytest.importorskip("myst_nb")
-    text = (ROOT / "docs" / "index.md").read_text("utf-8")
-    install, module, *cells = extension("notebooks").as_notebook(text, ROOT / "docs" / "examples").cells
-    assert "quantus-concepts" in install.source
-    assert module.source.startswith("%%writefile small_network.py")
-    assert {"markdown", "code"} == {cell.cell_type for cell in cells}
-
-
-def test_sites_of_versions_lie_side_by_side(tmp_path: Path) -> None:
+def test_sites_of_versions_lie_side_by_side(versions: Any, tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()
     for version in ("dev", "0.9.0", "0.10.0", "0.10.0"):
         site = tmp_path / version
         site.mkdir(exist_ok=True)
         (site / "index.html").write_text(version)
-        extension("versions").publish(site, pages, version, "https://example.org/docs/")
+        versions.publish(site, pages, version, "https://example.org/docs/")
     entries = json.loads((pages / "switcher.json").read_text())
     assert [entry["name"] for entry in entries] == ["0.10.0 (stable)", "0.9.0", "dev"]
     assert entries[0]["url"] == "https://example.org/docs/0.10.0/"
     assert (pages / "0.9.0" / "index.html").read_text() == "0.9.0"
     assert 'url=0.10.0/"' in (pages / "index.html").read_text()
     with pytest.raises(ValueError, match="version"):
-        extension("versions").publish(tmp_path / "dev", pages, "../dev", "https://example.org")
+        versions.publish(tmp_path / "dev", pages, "../dev", "https://example.org")
 
 
 def test_changelog_and_citation_are_of_this_version() -> None:

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from block_sources import Blocks, Plains
 from kills import contents
-from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.compose.command import compose
@@ -42,11 +40,9 @@ def test_folders_are_composed(options):
     assert json.loads((out / "compose.json").read_text())["seed"] == 0
 
 
-def test_default_folder_is_new_each_time(options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    outs = [compose(**options | {"out": None}) for _ in range(2)]
-    assert outs[0] != outs[1]
-    assert {out.parent.name for out in outs} == {"reports"}
+def test_options_without_effect_are_refused(options):
+    with pytest.raises(ValueError, match="`--min-photographs` has no effect without `--annotations`"):
+        compose(**options, min_photographs=2)
 
 
 def test_images_of_other_settings_are_not_replaced(options, tmp_path):
@@ -85,32 +81,12 @@ def test_a_link_in_place_of_a_folder_is_not_followed(options, tmp_path):
     assert len(list((tmp_path / "val").iterdir())) == 3
 
 
-def test_painted_sources_are_named(options, monkeypatch):
-    seeds = []
-    for name, source in (("PaintedObjects", Blocks()), ("PaintedScenes", Plains())):
-        monkeypatch.setattr(datasets, name, lambda seed, source=source: seeds.append(seed) or source)
-    mixed = compose(**options | {"scenes": "painted"}, seed=5)
-    assert seeds == [5]
-    assert BAMFolder(mixed).scene_names == Plains().class_names
-    assert BAMFolder(mixed).object_names == ["cat", "dog"]
-
-
-def test_photographs_of_coco(options, tmp_path, monkeypatch):
-    calls = []
-    (tmp_path / "instances.json").write_text("{}")
-    monkeypatch.setattr(datasets, "COCOObjects", lambda *args, **named: calls.append((args, named)) or Blocks())
-    annotations = tmp_path / "instances.json"
-    compose(**options, annotations=annotations, object_classes="dog, cat", min_photographs=2)
-    assert calls == [((annotations, options["objects"], ["dog", "cat"]), {"min_photographs": 2})]
-    with pytest.raises(ValueError, match="`--min-photographs` has no effect without `--annotations`"):
-        compose(**options, min_photographs=2)
-
-
 def test_an_interrupted_composition_goes_on(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = shlex.split("compose --n-per-pair 2 --image-size 32 --test-share 0.5 --no-progress --out bam")
     assert main([*command[:-1], "whole"]) == 0
     assert capsys.readouterr() == ("whole\n", "")
+    assert len(BAMFolder("whole").object_names) == len(BAMFolder("whole").scene_names) == 10
     save, count = Image.Image.save, iter(range(10_000))
 
     def interrupted(*arguments, **named):

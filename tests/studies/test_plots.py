@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 
-from quantus_concepts.studies._kit.plots import BAND, INK, dots, lines, new_axes, png, report_style, svg
+from quantus_concepts.studies._kit.plots import BAND, INK, dots, lines, png, report_style, svg
 
 ROWS = [
     {"name": "x", "model": "a", "value": 0.5, "low": 0.4, "high": 0.6, "random_low": 0.1, "random_high": 0.3},
@@ -29,8 +28,11 @@ FRAME = pd.DataFrame(ROWS)
 
 @pytest.fixture(autouse=True)
 def _style():
-    with report_style():
-        yield
+    with rc_context({"font.size": 33}):
+        with report_style():
+            yield
+        # The look of the user comes back.
+        assert rcParams["font.size"] == 33
 
 
 def points(ax: Axes) -> list[float]:
@@ -54,12 +56,11 @@ def test_dots_draw_each_number_over_its_random_range():
     assert [text.get_text() for text in ax.get_yticklabels()] == ["x", "y"]
     assert legend(ax) == ["b", "a", "95 % of random baselines"]
     assert [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == "--"] == [25]
-
-
-def test_dots_without_series_or_percent_have_no_legend():
     _, ax = dots(FRAME[FRAME["model"] == "b"], "name", percent=False)
     assert points(ax) == [0.2, 0.7]
     assert legend(ax) == []
+    _, ax = dots(FRAME[:0], "name", "model")
+    assert points(ax) == []
 
 
 def test_lines_have_a_place_for_each_number_and_a_band():
@@ -93,15 +94,6 @@ def test_a_figure_is_a_png_and_an_svg_whose_ink_is_light_on_a_dark_page():
     for colour in (INK, BAND):
         assert f"[style*='fill: {colour}']" in text
         assert f"fill: {colour}" in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
-
-
-def test_the_look_of_the_user_comes_back():
-    with rc_context({"font.size": 33}):
-        with report_style():
-            new_axes(4)
-        figure, ax = new_axes(4)
-        png(figure)
-        assert ax.set_xlabel("x").get_size() == 33
 
 
 DRAW = """
@@ -140,9 +132,3 @@ def test_a_matplotlibrc_in_the_working_directory_changes_no_figure_and_runs_noth
     assert not (tmp_path / "ran").exists()
     assert len((tmp_path / "drawn").read_bytes()) > 5000
     assert (tmp_path / "drawn").read_bytes() == (tmp_path.parent / "plain").read_bytes()
-
-
-def test_nothing_is_drawn_of_an_empty_frame_but_its_axes():
-    for draw in (dots(FRAME[:0], "name", "model"), lines(FRAME[:0], "value", "model")):
-        assert np.size(draw[1].lines) == 0
-        assert png(draw[0]).startswith(b"\x89PNG")

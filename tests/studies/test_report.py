@@ -77,13 +77,6 @@ def test_rows_and_columns_keep_their_order_and_a_number_that_is_not_defined_is_n
     assert ordered.index(">a<") < ordered.index(">z<")
 
 
-def test_a_text_stands_in_the_place_of_a_number_and_each_metric_is_written_its_way():
-    rows = [row(math.nan, model="a", metric="m", text="not <b>defined</b>"), row(0.5, model="a", metric="n", text=None)]
-    shown = table(rows, write={"m": percent, "n": number})
-    assert "not &lt;b&gt;defined&lt;/b&gt;" in shown.html
-    assert ">0.50<" in shown.html
-
-
 def test_a_table_without_numbers_is_left_out(tmp_path):
     empty = table([row(math.nan, model="a", metric="m", text=math.nan)])
     full = table([row(0.5, model="a", metric="m", text=math.nan)])
@@ -93,16 +86,13 @@ def test_a_table_without_numbers_is_left_out(tmp_path):
     assert [(section.heading, section.parts, section.folded) for section in report.sections] == [("b", [full], [])]
 
 
-def test_a_number_that_is_the_best_is_marked():
-    rows = [
-        row(0.9, model="a", metric="m", best=True),
-        row(0.6, model="b", metric="m"),
-        row(0.7, model="c", metric="m"),
-    ]
-    shown = table([*rows[:2], {**rows[2], "best": False}])
-    assert re.findall(r"<b>(.*?)</b>", shown.html) == ["90.0"]
-    assert shown.latex.count(r"\textbf{") == 1
-    assert r"\textbf{90.0}" in shown.latex
+def test_a_text_stands_in_the_place_of_a_number_and_the_best_number_is_marked():
+    rows = [row(math.nan, model="a", metric="m", text="not <b>defined</b>"), row(0.5, model="a", metric="n")]
+    rows += [row(0.9, model="b", metric="n", best=True), row(0.7, model="c", metric="n", best=False)]
+    shown = table(rows, write={"m": percent, "n": number})
+    assert "not &lt;b&gt;defined&lt;/b&gt;" in shown.html
+    assert re.findall(r"<b>(.*?)</b>", shown.html) == ["0.90"]
+    assert re.findall(r"\\textbf{(.*?)}", shown.latex) == ["0.90"]
 
 
 def test_a_comparison_is_written_for_readers_and_as_numbers():
