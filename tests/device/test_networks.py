@@ -11,15 +11,14 @@ import timm
 import torch
 from captum.attr import Saliency
 from open_clip.transformer import VisionTransformer
-from torch import Tensor, nn
+from torch import nn
 from torchvision import models
 
-from both_devices import Work
+from both_devices import Work, assert_near, assert_same
 from captum_concepts import (
     BottleneckCBM,
     CoAM,
     ConceptBank,
-    LayerFeatures,
     PostHocCBM,
     embed,
     explain_func,
@@ -28,14 +27,12 @@ from captum_concepts import (
     from_torchvision,
     from_transformers,
 )
-from quantus_concepts import CEM, MCS
-from tiny_models import CLASSIFIERS, TRANSFORMER, transformers_classifier
+from quantus_concepts import CEM
+from tiny_models import TRANSFORMER
 
 N, SIZE, N_CONCEPTS, N_CLASSES = 4, 32, 5, 3
 IMAGES = np.random.default_rng(0).normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
 CLASSES = np.arange(N) % N_CLASSES
-REGION = np.zeros((N, 1, SIZE, SIZE), dtype=int)
-REGION[..., 8:20, 4:20] = 1
 
 
 def resnet() -> nn.Module:
@@ -57,6 +54,7 @@ def of_transformers(name: str) -> nn.Module:
     return model
 
 
+both = pytest.mark.parametrize("held", [assert_same, assert_near], ids=["simulated", "real"])
 FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[], nn.Module]]] = {
     "torchvision resnet": (from_torchvision, resnet),
     "torchvision vit": (from_torchvision, lambda: models.VisionTransformer(SIZE, 8, 2, 2, 16, 32)),
@@ -66,8 +64,9 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[[], nn.Module]]] = {
 }
 
 
+@both
 @pytest.mark.parametrize("family", FAMILIES)
-def test_concept_models_over_every_factory(family: str, assert_as_on_the_cpu: Callable[[Work], None]) -> None:
+def test_concept_models_over_every_factory(family: str, held: Callable[[Work], None]) -> None:
     factory, build = FAMILIES[family]
 
     def work(device: torch.device) -> Any:
@@ -76,7 +75,7 @@ def test_concept_models_over_every_factory(family: str, assert_as_on_the_cpu: Ca
         cbm = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES).eval()).to(device)
         return explained(cbm) | {"embedded": embed(backbone, [torch.from_numpy(IMAGES)])}
 
-    assert_as_on_the_cpu(work)
+    held(work)
 
 
 def explained(model: Any) -> dict[str, Any]:
@@ -91,27 +90,11 @@ def explained(model: Any) -> dict[str, Any]:
     }
 
 
-def test_bottleneck_models(assert_as_on_the_cpu: Callable[[Work], None]) -> None:
+@both
+def test_bottleneck_models(held: Callable[[Work], None]) -> None:
     def work(device: torch.device) -> Any:
         features = nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU())
         layer, head = nn.Linear(6, N_CONCEPTS), nn.Linear(N_CONCEPTS, N_CLASSES)
         return explained(BottleneckCBM(features, layer, head).eval().to(device))
 
-    assert_as_on_the_cpu(work)
-
-
-def test_hugging_face_models(assert_as_on_the_cpu: Callable[[Work], None]) -> None:
-    def work(device: torch.device) -> Any:
-        first, second = (transformers_classifier("ViT").to(device) for _ in range(2))
-        explain = explain_func(Saliency, channels="sum")
-        arguments = {"s_batch": REGION, "explain_func": explain}
-        features = LayerFeatures(first, CLASSIFIERS["ViT"][1])
-        with torch.no_grad():
-            maps: Tensor = features(torch.from_numpy(IMAGES).to(device))
-        return {
-            "gradient": explain(first, IMAGES, CLASSES),
-            "maps": maps,
-            "MCS": MCS(second, CLASSES)(first, IMAGES, CLASSES, **arguments),
-        }
-
-    assert_as_on_the_cpu(work)
+    held(work)
