@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
-from quantus_concepts.studies.app import EXIT_BAD_INPUT, EXIT_TERMINATED, app, main
+from quantus_concepts.studies.app import EXIT_BAD_INPUT, EXIT_TERMINATED, main
 
 COMPOSE = ["compose", "--n-per-pair", "2", "--image-size", "32", "--no-progress", "--out", "out"]
 EXPLAIN = ["explain", "--n-train", "40", "--random-banks", "2", "--no-progress", "--device", "cpu", "--out", "out"]
@@ -29,30 +25,6 @@ def environment(**settings: str) -> dict[str, str]:
 
 def python(code: str, **settings: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(**settings), check=False)
-
-
-def commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*names, name))
-        else:
-            yield (*names, name), command
-
-
-COMMANDS = dict(commands(typer.main.get_command(app)))
-
-
-@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_examples_name_options_that_there_are(names):
-    command = COMMANDS[names]
-    examples = re.findall("^(?:Example: )?quantus-concepts (.*)", f"{command.help}\n{command.epilog}", re.MULTILINE)
-    assert examples
-    options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    for example in examples:
-        words = shlex.split(example)
-        assert tuple(words[: len(names)]) == names
-        assert {word for word in words if word.startswith("--")} <= options
-    assert all(parameter.help for parameter in command.params)
 
 
 def test_help_loads_nothing_heavy():
@@ -73,17 +45,6 @@ def test_no_arguments_are_a_call_for_help_and_an_error_is_one_line(capsys):
     assert "benchmark" in capsys.readouterr().out
     assert main(["explain", "--sede", "3"]) == EXIT_BAD_INPUT
     assert re.fullmatch(r"Error: No such option:? .?--sede.*\n", capsys.readouterr().err)
-
-
-def test_a_console_that_cannot_print_a_sign_prints_another():
-    code = """
-import typer
-from quantus_concepts.studies import app
-app.main = lambda: typer.echo("\\u2212 \\u03b8")
-app.console()
-"""
-    done = python(code, PYTHONIOENCODING="cp1252")
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [b"?", b"?"], b"")
 
 
 def test_a_reader_that_leaves_is_no_traceback():
