@@ -131,6 +131,7 @@ def test_names_of_users_are_texts_in_html_and_in_latex():
     lines = [line for line in re.sub(r"\\&", "", latex).splitlines() if line.endswith(r"\\")]
     assert {line.count("&") for line in lines} == {6}
     # Of packages it needs only booktabs.
+    assert r"\toprule" in latex
     assert "multirow" not in latex
 
 
