@@ -43,6 +43,8 @@ def test_folders_are_composed(options):
 def test_options_without_effect_are_refused(options):
     with pytest.raises(ValueError, match="`--min-photographs` has no effect without `--annotations`"):
         compose(**options, min_photographs=2)
+    with pytest.raises(ValueError, match="`--objects` to be the folder of COCO's photographs"):
+        compose(**options | {"objects": "painted"}, annotations="instances.json")
 
 
 def test_images_of_other_settings_are_not_replaced(options, tmp_path):
