@@ -10,14 +10,13 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 #: What takes longest begins first, so that no process waits for the other's last file; the recorded runs before those
 #: who look at their folders.
-LONGEST = ("test_golden.py", "test_app.py", "test_ray.py", "test_readme.py", "test_run.py", "test_painted_birds.py")
+LONGEST = ("test_golden.py", "test_ray.py", "test_readme.py", "test_run.py", "test_painted_birds.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,13 +88,6 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return done_once(name, folder)
 
     return run_once
-
-
-@pytest.fixture(scope="module")
-def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Work in an empty folder: nothing that a bad input writes goes unseen."""
-    with chdir(tmp_path_factory.mktemp("empty")):
-        yield
 
 
 def _seed() -> None:

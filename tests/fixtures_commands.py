@@ -11,15 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 import explanation_folders
 import fixtures_attribution
-import fixtures_pasta
 from kills import in_time
-from quantus_concepts.pasta import Scorer, save_scorer
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 from quantus_concepts.studies.substitute.filtering import COLUMNS, MANIFEST
 from quantus_concepts.studies.substitute.pairs import PAIR, choose_pairs
@@ -62,7 +58,6 @@ def leaves():
     sys.exit(3)
 """
 BIRDS, ATTRIBUTES = ["Blue_Jay", "Cardinal"], ["has_crown_color--black", "has_bill_shape--needle"]
-_EXPLAINED = "--images images --explanations explanations"
 _MADE = "--generated made"
 #: Good arguments of every command, for a run that is as small as can be, in a place that is written here.
 COMMANDS = {
@@ -79,14 +74,6 @@ COMMANDS = {
     "substitute filter": f"--model empty {_MADE} --no-progress --device cpu",
     "substitute sheet": f"--filtered filtered {_MADE} --no-progress",
     "substitute export": f"--filtered filtered {_MADE} --no-progress",
-    "pasta ablate": "--tables labels --n-images 20 --seeds 1 --epochs 1 --no-progress --device cpu",
-    "pasta sizes": "--no-classifiers --n-images 20 --seeds 1 --epochs 1 --no-progress --device cpu",
-    "pasta metrics": "--n-images 20 --n-explained 4 --n-train 20 --classifier-epochs 1 --no-progress --device cpu",
-    "pasta train": "--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 --no-progress "
-    "--device cpu",
-    "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors --no-progress --device cpu",
-    "pasta sheet": f"{_EXPLAINED} --no-progress",
-    "pasta join": "votes.json --data rated",
 }
 
 
@@ -137,26 +124,12 @@ def write_filtered(folder: Path, generated: Path, chosen: set[str]) -> Path:
 
 def write_place(root: Path) -> Path:
     """Write a folder with one of everything that an option can name."""
-    fixtures_attribution.write_folders(root)
     explanation_folders.write_folders(root)
     write_generated(root / "made")
     write_filtered(root / "filtered", root / "made", {"Blue_Jay--has_bill_shape--needle"})
-    fixtures_pasta.write_pasta_release(root / "rated", datasets=("coco",), n_images=3)
     write_own_images(root, counts=(2, 2))
-    (root / "syntax.py").write_text("def model(:\n")
-    (root / "raises.py").write_text("raise RuntimeError('not\\ntoday')\n")
-    save_file({"3.weight": torch.zeros(1)}, root / "other.safetensors")
-    (root / "cut.safetensors").write_bytes((root / "other.safetensors").read_bytes()[:20])
-    torch.save({"weight": Path}, root / "code.pth")
-    (root / "plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
     (root / "file.txt").write_text("no data")
     (root / "empty").mkdir()
-    (root / "votes.json").write_text(json.dumps([]))
-    encoder = "embedded (untrained convolutions, random word vectors)"
-    with torch.random.fork_rng():
-        save_scorer(
-            Scorer(384, ("Q1", "Q2"), ["cat", "dog", "bird"], (6, 5), encoder=encoder), root / "scorer.safetensors"
-        )
     return root
 
 

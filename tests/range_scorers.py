@@ -39,6 +39,8 @@ class Noted:
         self.note(f"range {start}")
         what = self.at.get(start, "")
         if what == "raise":
+            for other in (other for other, fate in self.at.items() if fate == "die"):
+                self.wait_for(other)
             raise ArithmeticError("no such number")
         if what and not (self.folder / f"done {start}").exists():
             (self.folder / f"done {start}").touch()

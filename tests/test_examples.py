@@ -29,12 +29,8 @@ PACKAGES = [
 ]
 #: Names whose examples need a package that may be missing.
 NEEDS = {"SUB": "pyarrow", "write_sub": "pyarrow"}
-#: Attributions that are no class of Captum's.
-MADE_ATTRIBUTIONS = ("explain_func", "build_method", "build_methods", "tcav_score", "tcav_folders")
 #: Warnings of an example: a licence that the files name, and tiny data.
 EXPECTED = "The images of .* are licensed|.* concepts have"
-#: Lines of code of an example.
-MOST_LINES = 10
 
 
 def public_objects(package: str) -> dict[str, Any]:
@@ -87,44 +83,3 @@ def test_examples_give_what_they_say(package: str) -> None:
                 warnings.filterwarnings("ignore", EXPECTED)
                 runner.run(test, out=output.write)
     assert not runner.failures, output.getvalue()
-
-
-def objects_with_an_example() -> dict[str, Any]:
-    """Metrics, attributions, data sets and formulas."""
-    from captum.attr import Attribution
-
-    from quantus_concepts import AVAILABLE_METRICS
-
-    ours = public_objects("captum_concepts")
-    data = public_objects("quantus_concepts.datasets")
-    formulas = public_objects("quantus_concepts.functional")
-    return (
-        {name: metric for group in AVAILABLE_METRICS.values() for name, metric in group.items()}
-        | {name: value for name, value in ours.items() if inspect.isclass(value) and issubclass(value, Attribution)}
-        | {name: ours[name] for name in MADE_ATTRIBUTIONS}
-        | {name: value for name, value in formulas.items() if inspect.isfunction(value)}
-        # Rows of data sets are tuples.
-        | {name: value for name, value in data.items() if not (inspect.isclass(value) and issubclass(value, tuple))}
-    )
-
-
-def test_every_metric_attribution_data_set_and_formula_has_an_example() -> None:
-    objects = objects_with_an_example()
-    assert {"CEM", "CoAM", "PaintedBirds"} <= {*objects}
-    without = []
-    for name, value in objects.items():
-        lines = [example for test in examples(value, name)[:1] for example in test.examples]
-        # A line of code and its result at least.
-        if not any(example.want for example in lines):
-            without.append(name)
-    assert without == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_examples_are_short(package: str) -> None:
-    lengths = {}
-    for name, value in public_objects(package).items():
-        for test in examples(value, name):
-            if test.examples:
-                lengths[test.name] = sum(len(example.source.splitlines()) for example in test.examples)
-    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}

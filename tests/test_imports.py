@@ -75,7 +75,6 @@ def test_every_name_is_found_in_dir_and_in_the_stubs(package: str) -> None:
         assert getattr(importlib.import_module(package), name) is value
         if inspect.isclass(value) or inspect.isfunction(value):
             assert pickle.loads(pickle.dumps(value)) is value
-            assert inspect.getsource(value)
     # What type checkers and editors see.
     (typed,) = (node for node in ast.parse(Path(str(module.__file__)).read_text()).body if isinstance(node, ast.If))
     imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
@@ -83,9 +82,3 @@ def test_every_name_is_found_in_dir_and_in_the_stubs(package: str) -> None:
     starred = [str(node.module) for node in imports if node.names[0].name == "*"]
     imported += [name for other in starred for name in importlib.import_module(other).__all__]
     assert sorted(imported) == sorted(names)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_an_unknown_name_raises_an_error_that_names_it(package: str) -> None:
-    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
-        _ = importlib.import_module(package).nothing

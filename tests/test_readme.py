@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-COMMANDS = (
-    "python -m pip install . && quantus-concepts benchmark concepts",
-    "python -m pip install tox && tox",
-)
 
 
 def blocks(language: str) -> list[str]:
@@ -48,12 +44,3 @@ def test_the_longer_example(capsys: pytest.CaptureFixture[str]) -> None:
         exec(compile(code, "README.md", "exec"), names)
     assert "Failed to evaluate" not in capsys.readouterr().out
     assert len(names["results"]["Saliency"]["CEM"]) == 8
-
-
-def test_commands_are_those_a_newcomer_runs() -> None:
-    assert tuple(block.strip() for block in blocks("bash")) == COMMANDS
-
-
-def test_files_it_points_at_exist() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8")):
-        assert (README.parent / target).exists(), target

@@ -18,7 +18,6 @@ from captum.attr import (
     IntegratedGradients,
     KernelShap,
     LayerGradCam,
-    NoiseTunnel,
     Occlusion,
     Saliency,
 )
@@ -82,12 +81,11 @@ from quantus_concepts import (
     score_relative,
     score_substitutions,
 )
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
-from quantus_concepts.metrics import attribute_regions
+from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.metrics.pasta.rated_metrics import measure_maps
 from quantus_concepts.pasta import Embedder, TrainingSettings, score_masks, train_scorer
 from tiny_encoders import PoolingEncoder, tiny_open_clip
-from tiny_models import N_CLASSES, N_CONCEPTS, TinyConceptModel
+from tiny_models import N_CLASSES, TinyConceptModel
 
 Run = Callable[[torch.device, int], Any]
 
@@ -157,26 +155,15 @@ def pasta(device: torch.device, n: int, **arguments: Any) -> Any:
     return [on_images(lambda _: metric)(device, n), metric.question_scores]
 
 
-def pasta_of_concepts(device: torch.device, n: int) -> Any:
-    names = [f"concept {j}" for j in range(N_CONCEPTS)]
-    return on_concepts(
-        lambda _: PASTAScore(scorer(device), PoolingEncoder(), labels=CLASSES[:n] % 2, concept_names=names)
-    )(device, n)
-
-
 METRICS: dict[str, Run] = {
     **{metric.__name__: of_package(metric) for metric in AVAILABLE_METRICS["Concepts"].values()},
-    "CGIM by weight": on_images(lambda n: CGIM(CLASS_CONCEPTS, importance="weight")),
     "CGIM of explanations": on_concepts(lambda n: CGIM(CLASS_CONCEPTS)),
     "CEM of the correct": on_images(lambda n: CEM(CONCEPT_LABELS[:n], top_l=2, only_correct=True), CLASSES),
     "CEM of explanations": on_concepts(lambda n: CEM(CONCEPT_LABELS[:n], top_l=2)),
-    "CLM by a threshold": on_images(lambda n: CLM(threshold=0.1, points=POINTS[:n], part_of_concept=PARTS)),
     "CLM of explanations": on_maps(lambda n: CLM(alpha=3)),
-    "CLM of shares": on_maps(lambda n: CLM(alpha=3, mask_hit="share")),
     "SubstitutionScore of values": on_concepts(lambda n: SubstitutionScore(CLASSES[:n], threshold=0)),
     "Faithfulness by ROAD": on_images(lambda n: Faithfulness("road", thresholds=(10, 20))),
     "PASTAScore": pasta,
-    "PASTA-score of concepts": pasta_of_concepts,
 }
 
 
@@ -231,12 +218,6 @@ def run_relative(device: torch.device, n: int) -> Any:
     return score_relative(_saliency(), REGION[:n], {0.5: models[0], 1.0: models[1]}, *arrays, batch_size=BATCH)
 
 
-def run_regions(device: torch.device, n: int) -> Any:
-    _, subject = subjects(device, n)
-    attributions = attribute_regions(_saliency(), [subject(0, IMAGES)], REGION[:n], batch_size=BATCH)
-    return [vars(attribution) for attribution in attributions.values()]
-
-
 def run_premise(device: torch.device, n: int) -> Any:
     arrays = (IMAGES[:n], CHANGED[:n], PICTURES[:n], CLASSES[:n])
     return check_premise(TinyConceptModel().to(device), *arrays, name="f", feature="scene", batch_size=BATCH)
@@ -259,7 +240,6 @@ COLLECTORS: dict[str, Run] = {
     "score_substitutions": run_substitutions,
     "score_contrasts": run_contrasts,
     "score_relative": run_relative,
-    "attribute_regions": run_regions,
     "check_premise": run_premise,
     "measure_maps": run_rated_metrics,
     "optimise_patch": patches,
@@ -303,8 +283,6 @@ def tcav(device: torch.device, n: int) -> Any:
 
 
 _EXPLAINED = {
-    "Saliency": explain_func(Saliency, batch_size=BATCH),
-    "InputXGradient": explain_func(InputXGradient, batch_size=BATCH),
     "IntegratedGradients": explain_func(IntegratedGradients, n_steps=3, baselines=IMAGES[:1], batch_size=BATCH),
     "GradientShap": explain_func(GradientShap, baselines=IMAGES[:2], n_samples=2, batch_size=BATCH),
     "DeepLift": explain_func(DeepLift, batch_size=BATCH),
@@ -313,7 +291,6 @@ _EXPLAINED = {
     ),
     "KernelShap": explain_func(KernelShap, n_samples=4, batch_size=BATCH, feature_mask=QUARTERS),
     "LayerGradCam": explain_func(LayerGradCam, layer="0", batch_size=BATCH),
-    "NoiseTunnel": explain_func(lambda model: NoiseTunnel(Saliency(model)), nt_samples=2, batch_size=BATCH),
     **{
         name: build_method(name, n_samples=2, n_steps=2, batch_size=BATCH)
         for name in (*PAPER_METHODS, *CONTROL_METHODS)
@@ -391,11 +368,6 @@ def embed_explanations(device: torch.device, n: int) -> Any:
     return embedder.embed([MapExplanation(*map(torch.from_numpy, pair)) for pair in pairs])
 
 
-def embed_concepts(device: torch.device, n: int) -> Any:
-    embedder = Embedder(tiny_open_clip(device=device), size=32, batch_size=BATCH)
-    return embedder.embed([ConceptExplanation({f"concept {i}": 1.0}) for i in range(n)])
-
-
 FITS: dict[str, Run] = {
     "PostHocCBM.fit": fit_cbm,
     "PostHocCBM.fit with an elastic net": partial(fit_cbm, head="elastic_net", method="mean"),
@@ -404,7 +376,6 @@ FITS: dict[str, Run] = {
     "train_scorer": run_training,
     "maps by PASTA": run_pictures,
     "explanations embedded": embed_explanations,
-    "concepts embedded": embed_concepts,
 }
 
 RUNS: dict[str, Run] = METRICS | COLLECTORS | ATTRIBUTIONS | FITS
@@ -430,7 +401,7 @@ VIEWS = {
 ASKING = ("KernelShap", "Faithfulness by ROAD", "measure_maps")
 
 #: Captum draws their noise on the device, whose numbers at random are its own.
-DRAWN = ("GradientShap", "NoiseTunnel", "SmoothGrad", "IG + SmoothGrad")
+DRAWN = ("GradientShap", "SmoothGrad", "IG + SmoothGrad")
 
 
 @functools.cache

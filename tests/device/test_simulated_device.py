@@ -26,9 +26,7 @@ def images() -> Tensor:
     "meeting",
     {
         "a sum": lambda here, there: here + there,
-        "a product": lambda here, there: there.flatten(1) @ here.flatten(1).T,
         "joined": lambda here, there: torch.cat([here, there]),
-        "numbers joined": lambda here, there: torch.stack([here[0, 0, 0, 0], there[0, 0, 0, 0]]),
         "in place": lambda here, there: here.add_(there),
         "a mask": lambda here, there: there.masked_fill(here > 0, 0.0),
         "an index of the device": lambda here, there: here[there[:, 0, 0, 0].long()],
@@ -58,22 +56,17 @@ def test_the_rest_that_a_gpu_refuses(images: Tensor) -> None:
 
 
 def test_what_crosses_is_counted(images: Tensor) -> None:
-    mask = images > 0.5
     for work, kinds in {
         lambda x: x.cpu(): {"to_host": 1},
-        lambda x: x.tolist(): {"to_host": 1},
         lambda x: images.clone().copy_(x): {"to_host": 1},
         lambda x: x.new_zeros(3).copy_(images[0, 0, 0, :3]): {"to_device": 1},
         lambda x: torch.tensor([1.0, 2.0], device=x.device): {"to_device": 1},
         lambda x: x[torch.tensor([0, 2])]: {"to_device": 1},
-        lambda x: x[[0, 2]]: {"to_device": 1},
         lambda x: float(x[0, 0, 0, 0]): {"item": 1},
         lambda x: bool((x > 2).any()): {"item": 1},
         lambda x: torch.equal(x, x + 1): {"item": 1},
         lambda x: (x > 0.5).nonzero(): {"nonzero": 1},
-        lambda x: x.masked_select(x > 0.5): {"nonzero": 1},
         lambda x: x[x > 0.5]: {"nonzero": 1},
-        lambda x: (x > 0.5).unique(): {"nonzero": 1},
         lambda x: x.where(x > 0.5, 0).amax((2, 3)).softmax(1): {},
         lambda x: x.clone().masked_fill_(x > 0.5, 0): {},
     }.items():
@@ -82,7 +75,6 @@ def test_what_crosses_is_counted(images: Tensor) -> None:
             simulation.crossed.clear()
             work(there)
             assert simulation.kinds() == kinds
-    assert mask.any()
 
 
 def test_forward_backward_and_a_step_are_those_of_the_cpu(images: Tensor) -> None:
@@ -109,48 +101,11 @@ def test_forward_backward_and_a_step_are_those_of_the_cpu(images: Tensor) -> Non
         assert torch.equal(tensor, on_cpu)
 
 
-def test_modules_are_moved_copied_converted_and_changed_by_their_data(images: Tensor) -> None:
-    model = network()
-    with simulated_device() as simulation:
-        moved = copy.deepcopy(model).to(simulation.device)
-        again = copy.deepcopy(moved)
-        assert {tensor.device for tensor in again.state_dict().values()} == {simulation.device}
-        again[0].weight.data.mul_(2)
-        assert torch.equal(again[0].weight.detach().cpu(), 2 * model[0].weight)
-        again[0].weight.data = moved[0].weight.data
-        assert torch.equal(again[0].weight.detach().cpu(), model[0].weight)
-        assert moved.half()(images.half().to(simulation.device)).dtype == torch.float16
-        assert torch.equal(moved.float().cpu()[0].weight, model[0].weight.half().float())
-
-
-def test_autocast_lowers_what_it_lowers_on_the_cpu(images: Tensor) -> None:
-    model = network().eval()
-    with simulated_device() as simulation, torch.no_grad():
-        moved, there = copy.deepcopy(model).to(simulation.device), images.to(simulation.device)
-        for dtype in (torch.bfloat16, torch.float16):
-            with torch.autocast(simulation.device.type, dtype=dtype):
-                output = moved(there)
-                with torch.autocast(simulation.device.type, enabled=False):
-                    assert moved(there).dtype == torch.float32
-            with torch.autocast("cpu", dtype=dtype):
-                expected = model(images)
-            assert output.dtype == expected.dtype == dtype
-            assert torch.equal(output.cpu(), expected)
-
-
 def test_nothing_stays_outside_the_block(images: Tensor) -> None:
     before = torch.accelerator.is_available(), torch.__future__.get_overwrite_module_params_on_conversion()
-    model = network()
     with simulated_device() as simulation:
         there = images.to(simulation.device)
         assert torch.accelerator.is_available()
     with pytest.raises(RuntimeError, match="inside its block only"):
         there + 1
-    with pytest.raises(ValueError, match="fails"), simulated_device():
-        raise ValueError("fails")
     assert before == (torch.accelerator.is_available(), torch.__future__.get_overwrite_module_params_on_conversion())
-    inputs = images.requires_grad_()
-    model(inputs).sum().backward()
-    assert inputs.grad is not None
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        torch.zeros(1, device="sim:0")

@@ -19,12 +19,13 @@ from simulated_device import simulated_device
 
 #: Every benchmark as small as it runs; two with more of what they can do, one without what the CPU alone does.
 COMMANDS = {words: f"{words} {arguments}" for words, arguments in SMALLEST.items() if words.startswith("benchmark ")}
-COMMANDS["benchmark concepts"] += " --precision float32"
+COMMANDS["benchmark concepts"] += " --n-train 36 --n-test 9 --precision float32"
+COMMANDS["benchmark substitution"] += " --n-train 24 --n-test 6"
 COMMANDS |= {
-    "benchmark attribution": "benchmark attribution --n-train 2 --n-test 1 --image-size 32 --epochs 1 --n-images 4 "
-    "--n-patches 2 --patch-steps 2 --n-samples 2 --n-steps 2 --methods grad-cam,Saliency --no-tcav",
+    "benchmark attribution": "benchmark attribution --n-train 2 --n-test 1 --image-size 32 --epochs 1 --n-images 2 "
+    "--n-patches 2 --patch-steps 2 --n-samples 2 --n-steps 2 --methods grad-cam --no-tcav",
     "benchmark pasta": "benchmark pasta --n-images 8 --n-per-image 12 --image-size 32 --seeds 1 --epochs 1 "
-    "--n-explained 4 --n-masks 4 --classifier-epochs 1",
+    "--n-explained 2 --n-masks 2 --classifier-epochs 1",
 }
 
 

@@ -4,47 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pandas as pd
 
 #: Whether a value found is that recorded: the keys of its row, its column, recorded, found.
 Same = Callable[[Mapping[str, str], str, str, str], bool]
-
-
-@dataclass
-class Renamed:
-    """What is called otherwise now, or is gone on purpose (a new name of nothing)."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    columns: dict[str, str] = field(default_factory=dict)
-    cells: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, texts: Sequence[str]) -> Renamed:
-        """Read ``old.csv=new.csv``, ``column=new`` and ``column:text=new``; an empty new name says that it is gone."""
-        renamed = cls()
-        for text in texts:
-            old, equals, new = text.partition("=")
-            if not equals:
-                raise ValueError(f"Expected old=new but got {text!r}.")
-            column, colon, cell = old.partition(":")
-            if colon:
-                renamed.cells.setdefault(column, {})[cell] = new
-            else:
-                (renamed.files if old.endswith(".csv") else renamed.columns)[old] = new
-        return renamed
-
-    def applied(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return what was recorded under the names of now."""
-        for column, names in self.cells.items():
-            if column in frame:
-                gone = [old for old, new in names.items() if not new]
-                frame = frame[~frame[column].isin(gone)].assign(
-                    **{column: lambda f, c=column, n=names: f[c].replace(n)}
-                )
-        frame = frame.drop(columns=[old for old, new in self.columns.items() if not new and old in frame])
-        return frame.rename(columns=self.columns)
 
 
 def normal(text: str) -> str:
@@ -66,12 +30,11 @@ def differences(
     current: pd.DataFrame,
     keys: Sequence[str],
     same: Same = to_the_bit,
-    more_rows: bool = False,
 ) -> tuple[list[str], list[str]]:
     """Return what differs, and what is new and no difference.
 
-    A column, or a row, that was recorded and is not found differs; so does a row that was not recorded, unless
-    `more_rows`. New columns are only told.
+    A column, or a row, that was recorded and is not found differs; so does a row that was not recorded. New columns are
+    only told.
     """
     wrong = [f"column {column!r} is missing" for column in recorded if column not in current]
     notes = [f"new column {column!r}" for column in current if column not in recorded]
@@ -84,7 +47,7 @@ def differences(
         if len(candidates) < len(rows):
             wrong.append(f"{len(rows) - len(candidates)} rows are missing: {name}")
         elif len(candidates) > len(rows):
-            (notes if more_rows else wrong).append(f"{len(candidates) - len(rows)} new rows: {name}")
+            wrong.append(f"{len(candidates) - len(rows)} new rows: {name}")
         for row, other in zip(rows, candidates, strict=False):
             wrong += [
                 f"{name}: {column} was {was or 'NaN'}, is {now or 'NaN'}{_distance(was, now)}"
@@ -92,13 +55,8 @@ def differences(
                 if not same(dict(zip(keys, key, strict=True)), column, was, now)
             ]
     unknown = [key for key in new if key not in old]
-    (notes if more_rows else wrong).extend(f"new row: {', '.join(cell for cell in key if cell)}" for key in unknown)
+    wrong += [f"new row: {', '.join(cell for cell in key if cell)}" for key in unknown]
     return wrong, notes
-
-
-def repeated(frame: pd.DataFrame, keys: Sequence[str]) -> int:
-    """Count the rows that have the keys of a row before them."""
-    return int(frame.duplicated(list(keys)).sum())
 
 
 def _by_key(

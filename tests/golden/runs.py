@@ -78,31 +78,19 @@ QUIET = "--no-progress --device cpu"
 
 @dataclass(frozen=True)
 class Run:
-    """One or more calls of the command line in a folder shared by all runs.
-
-    Attributes
-    ----------
-    commands
-        The arguments; each command writes into the folder of its ``--out``.
-    tables
-        File kept -> the columns that identify a row of it; all others are values. With none named they are those that
-        a result does not have as its numbers.
-    source
-        File kept -> where it is found, if elsewhere than in the folder of the run's name.
-    needs
-        Runs that come first.
-    prepare, finish
-        What is written into the folder before, and made of what the commands wrote after.
-    figures
-        Whether figures are drawn, for tables about them or for tests of the page.
-    """
+    """Calls of the command line in a folder shared by all runs, each into the folder of its ``--out``."""
 
     commands: Sequence[str]
+    #: File kept -> the columns that identify a row of it; with none named all but the numbers that a result has.
     tables: Mapping[str, Sequence[str]]
+    #: Runs that come first.
     needs: Sequence[str] = ()
+    #: What is written into the folder before, and made of what the commands wrote after.
     prepare: Callable[[], object] | None = None
     finish: Callable[[], object] | None = None
+    #: File kept -> where it is found, if elsewhere than in the folder of the run's name.
     source: Mapping[str, str] = field(default_factory=dict)
+    #: Whether figures are drawn, for tables about them or for tests of the page.
     figures: bool = False
 
 

@@ -17,24 +17,15 @@ ANY = math.inf
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far values may lie apart; text and NaN have to be the same.
-
-    Attributes
-    ----------
-    absolute, relative
-        Of all values.
-    exact
-        Columns, counts above all, that have to be equal.
-    loose
-        A metric's, a measure's or a method's name, or a column's -> the absolute tolerance in place of the others.
-    pictures
-        What the keys of rows begin with whose text is not compared: pictures, in which a value may be rounded up.
-    """
+    """How far values may lie apart; text and NaN have to be the same."""
 
     absolute: float = 1e-6
     relative: float = 0.0
+    #: Columns, counts above all, that have to be equal.
     exact: tuple[str, ...] = ()
+    #: A metric's, a measure's or a method's name, or a column's -> the absolute tolerance in place of the others.
     loose: Mapping[str, float] = field(default_factory=dict)
+    #: What the keys of rows begin with whose text is not compared: pictures, in which a value may be rounded up.
     pictures: str = ""
 
     def same(self, row: Mapping[str, str], column: str, recorded: str, current: str) -> bool:

@@ -16,11 +16,13 @@ import pandas as pd
 import pytest
 import torch
 
+from folder_kills import texts
 from kills import contents, needs_fork
 from quantus_concepts.studies._kit import folder as folders
 from quantus_concepts.studies._kit.folder import LOCK, PROGRAM, REPORT, RUN, RunFolder
 
 SETTINGS = {"seed": "0"}
+OTHER = {"seed": "1"}
 MINE = "mine"
 
 
@@ -31,7 +33,7 @@ def run(out: Path | None, files: dict[str, str] | None = None, settings: dict[st
     return folder.path
 
 
-def interrupted(out: Path, work: Callable[[RunFolder], object], **more) -> None:
+def interrupted(out: Path | None, work: Callable[[RunFolder], object] = lambda folder: None, **more) -> None:
     def begin() -> None:
         with RunFolder("toy", SETTINGS, out, **more) as folder:
             work(folder)
@@ -57,85 +59,58 @@ def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def texts(folder: Path) -> dict[str, str]:
-    return contents(folder, read=Path.read_text)
-
-
 # New, empty, its own
 
 
 def test_without_a_name_each_run_makes_a_new_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made = [run(None) for _ in range(3)]
-    assert len({*made}) == 3
-    assert all(path.parent == Path("reports") and path.name.startswith("toy-") for path in made)
-
-
-def test_a_predictable_folder_is_not_entered_without_its_name(tmp_path, monkeypatch):
     class Stopped(folders.datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(2025, 3, 1, 9, 5, 7)
 
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folders, "datetime", Stopped)
+    assert run(None) == Path("reports/toy-20250301-090507")
+    # One whose name can be foreseen is not entered, nor is a link followed.
     (tmp_path / "home").mkdir()
-    craft(tmp_path / "toy-20250301-090507", {"results.csv": ""})
-    (tmp_path / "toy-20250301-090507-2").symlink_to(tmp_path / "home")
-    before = contents(tmp_path, hidden=True)
-    assert run(None, root=tmp_path).name == "toy-20250301-090507-3"
-    assert contents(tmp_path, hidden=True).items() >= before.items()
-    assert not any((tmp_path / "home").iterdir())
-
-
-def test_the_folder_of_all_reports_may_be_no_link(tmp_path):
-    (tmp_path / "home").mkdir()
-    (tmp_path / "reports").symlink_to(tmp_path / "home")
+    Path("reports/toy-20250301-090507-2").symlink_to(tmp_path / "home")
+    assert run(None) == Path("reports/toy-20250301-090507-3")
+    (tmp_path / "link").symlink_to(tmp_path / "home")
     with pytest.raises(ValueError, match=r"is a link\. Name the folder"):
-        run(None, root=tmp_path / "reports")
-    assert not any((tmp_path / "home").iterdir())
+        run(None, root=tmp_path / "link")
+    assert entries(tmp_path / "home") == []
 
 
-@pytest.mark.parametrize("name", ["a/b", "Ölçüm ラン 🐦", " a b ", "$HOME;rm *", "a\nb"])
-def test_a_folder_is_made_with_its_parents_and_an_empty_one_is_taken(tmp_path, name):
-    run(tmp_path / name)
-    assert texts(tmp_path / name) == {"figures/a.svg": "a", "results.csv": "1", REPORT: "page"}
+def test_a_folder_is_made_with_its_parents_and_an_empty_one_is_taken(tmp_path):
     (tmp_path / "empty").mkdir()
-    run(tmp_path / "empty")
-    assert entries(tmp_path / "empty") == [LOCK, "figures", REPORT, "results.csv", RUN]
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "/".join(["x" * 200] * 30), "a\0b", "file/below"])
-def test_impossible_folders_are_refused(tmp_path, name):
-    (tmp_path / "file").write_text(MINE)
-    with pytest.raises(ValueError, match=r"--out|null"):
+    for name in ("a/b", "empty"):
         run(tmp_path / name)
-    assert entries(tmp_path) == ["file"]
+        assert texts(tmp_path / name) == {"figures/a.svg": "a", "results.csv": "1", REPORT: "page"}
+        assert entries(tmp_path / name) == [LOCK, "figures", REPORT, "results.csv", RUN]
 
 
-def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text(MINE)
-    for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"holds other files \(thesis.tex\)"):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path, overwrite):
+    for name in ("thesis.tex", LOCK):
+        (tmp_path / name).write_text(MINE)
+        with pytest.raises(ValueError, match="holds other files"):
             run(tmp_path, overwrite=overwrite)
+        assert contents(tmp_path, hidden=True, read=Path.read_text) == {name: MINE}
+        (tmp_path / name).rename(tmp_path.parent / f"{name} {overwrite}")
+    (tmp_path / "file").write_text(MINE)
     with pytest.raises(ValueError, match="is a file"):
-        run(tmp_path / "thesis.tex")
-    assert contents(tmp_path, hidden=True, read=Path.read_text) == {"thesis.tex": MINE}
-
-
-def test_a_file_that_has_the_name_of_the_lock_is_not_emptied(tmp_path):
-    (tmp_path / LOCK).write_text(MINE)
-    with pytest.raises(ValueError, match="holds other files"):
-        run(tmp_path)
-    assert (tmp_path / LOCK).read_text() == MINE
+        run(tmp_path / "file", overwrite=overwrite)
+    with pytest.raises(ValueError, match="--out"):
+        run(tmp_path / "file" / "below", overwrite=overwrite)
+    assert entries(tmp_path) == ["file"]
 
 
 def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "new" / "deep", None):
-        with pytest.raises(KeyboardInterrupt), RunFolder("toy", SETTINGS, out, root=tmp_path / "reports"):
-            raise KeyboardInterrupt
+        interrupted(out, root=tmp_path / "reports")
     assert entries(tmp_path) == ["empty"]
-    assert not any((tmp_path / "empty").iterdir())
+    assert entries(tmp_path / "empty") == []
 
 
 # Going on, and replacing
@@ -158,30 +133,28 @@ def test_the_same_settings_go_on_from_the_cache(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("settings", "difference"),
-    [({"seed": "1"}, "seed: 0 there, 1 here"), ({"seed": "0", "top": "3"}, "top: none there, 3 here"), ({}, "0 there")],
+    ("command", "settings", "difference"),
+    [
+        ("toy", OTHER, "seed: 0 there, 1 here"),
+        ("toy", SETTINGS | {"top": "3"}, "top: none there, 3 here"),
+        ("other", SETTINGS, "command: toy there, other here"),
+    ],
 )
-def test_other_settings_are_refused_with_the_difference(tmp_path, settings, difference):
+def test_another_run_is_refused_with_the_difference(tmp_path, command, settings, difference):
     before = contents(run(tmp_path / "run"), hidden=True)
-    with pytest.raises(ValueError, match=rf"holds another run \(.*{difference}.*--overwrite"):
-        run(tmp_path / "run", settings=settings)
-    assert contents(tmp_path / "run", hidden=True) == before
-
-
-def test_another_command_is_refused(tmp_path):
-    run(tmp_path / "run")
     with (
-        pytest.raises(ValueError, match="command: toy there, other here"),
-        RunFolder("other", SETTINGS, tmp_path / "run"),
+        pytest.raises(ValueError, match=rf"holds another run \(.*{difference}.*--overwrite"),
+        RunFolder(command, settings, tmp_path / "run"),
     ):
         pytest.fail("entered")
+    assert contents(tmp_path / "run", hidden=True) == before
 
 
 def test_overwrite_removes_what_the_run_wrote_and_nothing_else(tmp_path):
     path = run(tmp_path / "run", {"only/old.txt": "old", "figures/a.svg": "old", "results.csv": "old", REPORT: "old"})
     (path / "figures" / "mine.png").write_text(MINE)
     (path / "notes.txt").write_text(MINE)
-    run(path, {"results.csv": "new", REPORT: "new"}, {"seed": "1"}, overwrite=True)
+    run(path, {"results.csv": "new", REPORT: "new"}, OTHER, overwrite=True)
     assert texts(path) == {"figures/mine.png": MINE, "notes.txt": MINE, "results.csv": "new", REPORT: "new"}
     assert not (path / "only").exists()
     assert set(json.loads((path / RUN).read_text())["files"]) == {"results.csv", REPORT}
@@ -199,7 +172,7 @@ def test_overwriting_a_run_that_was_interrupted_keeps_its_cache(tmp_path):
 def test_a_file_that_was_changed_is_not_overwritten(tmp_path):
     path = run(tmp_path / "run")
     (path / "results.csv").write_text(MINE)
-    for settings, overwrite in ((SETTINGS, False), (SETTINGS, True), ({"seed": "1"}, True)):
+    for settings, overwrite in ((SETTINGS, False), (SETTINGS, True), (OTHER, True)):
         with pytest.raises(ValueError, match=r"results.csv is not as this program wrote it: move it away"):
             run(path, settings=settings, overwrite=overwrite)
     assert (path / "results.csv").read_text() == MINE
@@ -210,48 +183,35 @@ def test_a_report_stands_only_in_a_complete_folder(tmp_path):
     with RunFolder("toy", SETTINGS, path) as folder:
         folder.cached("net", 0, lambda: b"x")
         assert (path / REPORT).exists()
+        file = folder.file("results.csv")
+        file.__enter__().write_text("half")
+        assert not file.__exit__(OSError, OSError(28, "full"), None)
+        # An error leaves what was there.
+        assert texts(path)["results.csv"] == "1"
+        assert not [name for name in entries(path) if "part" in name]
         with folder.file("results.csv") as file:
             file.write_text("1")
             assert file.suffix == ".csv"
         assert not (path / REPORT).exists()
 
 
-def test_an_error_leaves_the_file_that_was_there(tmp_path):
-    path = run(tmp_path / "run")
-    with RunFolder("toy", SETTINGS, path) as folder:
-        file = folder.file("results.csv")
-        file.__enter__().write_text("half")
-        assert not file.__exit__(OSError, OSError(28, "full"), None)
-    assert texts(path)["results.csv"] == "1"
-    assert not [name for name in entries(path) if "part" in name]
-
-
 @needs_fork
-@pytest.mark.parametrize(
-    "check", ["a first run", "a run goes on in a finished folder", "another run", "files of the user after a kill"]
-)
-def test_killed_before_each_change_of_the_folder(tmp_path, check):
+def test_killed_before_each_change_of_the_folder(tmp_path):
     script = Path(__file__).parent.parent / "folder_kills.py"
     path = os.pathsep.join([str(script.parent), *sys.path])
-    subprocess.run([sys.executable, script, check, tmp_path], check=True, env={**os.environ, "PYTHONPATH": path})
+    subprocess.run([sys.executable, script, tmp_path], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_a_second_run_is_refused_while_one_works(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "_PATIENCE", 0.1)
-    holder = (
-        "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire();"
-        "print('held', flush=True); sys.stdin.read()"
-    )
     path = run(tmp_path / "run")
     before = contents(path, hidden=True)
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, path / LOCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout.readline() == b"held\n"
-        for overwrite in (False, True):
-            with pytest.raises(ValueError, match="in use by another run"):
-                run(path, overwrite=overwrite)
-        process.stdin.close()
+    with (
+        folders.FileLock(path / LOCK),
+        pytest.raises(ValueError, match="in use by another run"),
+        RunFolder("toy", SETTINGS, path, overwrite=True),
+    ):
+        pytest.fail("entered")
     assert contents(path, hidden=True) == before
     run(path)
 
@@ -273,13 +233,13 @@ def home(tmp_path):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", [RUN, LOCK, ".part-run.json", "cache", "figures", "tables"])
-@pytest.mark.parametrize("target", ["file", "folder", "nothing"])
+@pytest.mark.parametrize("name", [RUN, LOCK, ".part-run.json", "cache", "figures"])
+@pytest.mark.parametrize("target", ["photo.jpg", "", "none"])
 def test_a_link_in_the_place_of_a_part_is_refused_before_anything_is_computed(tmp_path, home, name, target, overwrite):
     path = craft(tmp_path / "run", {"figures/a.svg": digest(MINE)})
     (path / name).unlink(missing_ok=True)
-    (path / name).symlink_to({"file": home / "photo.jpg", "folder": home, "nothing": home / "none"}[target])
-    for settings in (SETTINGS, {"seed": "1"}):
+    (path / name).symlink_to(home / target)
+    for settings in (SETTINGS, OTHER):
         with (
             pytest.raises(ValueError, match=r"Remove it|holds other files"),
             RunFolder("toy", settings, path, overwrite=overwrite),
@@ -288,45 +248,33 @@ def test_a_link_in_the_place_of_a_part_is_refused_before_anything_is_computed(tm
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["results.csv", ".part-results.csv", ".part-a.svg", REPORT])
-def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path, home, name, overwrite):
-    listed = {"results.csv": digest(MINE), "figures/a.svg": "", REPORT: digest(MINE)}
-    for files in ({}, listed):
-        for settings in (SETTINGS, {"seed": "1"}):
-            path = craft(tmp_path / f"run {len(files)} {settings['seed']}", files, settings)
-            link = path / "figures" / name if "svg" in name else path / name
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(home / "results.csv")
-            with pytest.raises(ValueError, match=r"in the way|not as this program|not written by|holds another run"):
-                run(path, overwrite=overwrite)
-            assert link.is_symlink()
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_link_to_a_folder_inside_a_listed_name_is_refused(tmp_path, home, overwrite):
-    for name in ("obj/photo.jpg", "figures/obj/photo.jpg"):
-        path = craft(tmp_path / f"run {len(name)}", {name: digest(MINE)}, {"seed": "1"})
-        link = (path / name).parent
-        link.parent.mkdir(exist_ok=True)
-        link.symlink_to(home)
-        with pytest.raises(ValueError, match=r"is a link or a file in the place of a folder|holds another run"):
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("name", ["results.csv", ".part-results.csv", "figures/.part-a.svg", REPORT])
+def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path, home, name, listed, overwrite):
+    files = {"results.csv": digest(MINE), "figures/a.svg": "", REPORT: digest(MINE)}
+    for settings in (SETTINGS, OTHER):
+        path = craft(tmp_path / f"run {settings['seed']}", files if listed else {}, settings)
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).symlink_to(home / "results.csv")
+        with pytest.raises(ValueError, match=r"in the way|not as this program|not written by|holds another run"):
             run(path, overwrite=overwrite)
-        assert link.is_symlink()
+        assert (path / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", ["obj/photo.jpg", "figures/obj/photo.jpg"])
+def test_a_link_to_a_folder_inside_a_listed_name_is_refused(tmp_path, home, name):
+    path = craft(tmp_path / "run", {name: digest(MINE)}, OTHER)
+    link = (path / name).parent
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(home)
+    with pytest.raises(ValueError, match=r"is a link or a file in the place of a folder"):
+        run(path, overwrite=True)
+    assert link.is_symlink()
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_names_that_lead_outside_are_no_names(tmp_path, home, overwrite):
-    names = [
-        "../home/photo.jpg",
-        str(home / "photo.jpg"),
-        "figures/../../home/photo.jpg",
-        "..",
-        ".",
-        "",
-        "/",
-        RUN,
-        LOCK,
-    ]
+    names = ["../home/photo.jpg", str(home / "photo.jpg"), "figures/../../home/photo.jpg", "..", ".", "", RUN, LOCK]
     path = craft(tmp_path / "run", dict.fromkeys([*names, "a\0b", "x" * 5000, "\ud800"], digest(MINE)))
     run(path, overwrite=overwrite)
     assert set(texts(path)) == {"figures/a.svg", "results.csv", REPORT}
@@ -336,40 +284,20 @@ def test_names_that_lead_outside_are_no_names(tmp_path, home, overwrite):
                 folder.write(name, "x")
 
 
-def test_a_listed_photo_is_not_removed_without_overwrite(tmp_path):
-    for listed in ("", digest(MINE), digest("other")):
-        path = craft(tmp_path / f"run {listed[:4]}", {"photo.jpg": listed})
-        (path / "photo.jpg").write_text(MINE)
-        for settings in (SETTINGS, {"seed": "1"}):
-            if settings == SETTINGS and listed == digest(MINE):
-                run(path, settings=settings)
-            else:
-                with pytest.raises(ValueError, match=r"not as this program|another run"):
-                    run(path, settings=settings)
-        assert (path / "photo.jpg").read_text() == MINE
-
-
 @pytest.mark.parametrize(
     "content",
     [
-        "",
-        "{",
-        "[]",
-        "3",
         "[" * 100_000,
-        '{"a":' * 100_000,
-        "x" * 10_000_000,
+        "[]",
         '{"program": "quantus-concepts"}',
-        '{"program": "quantus-concepts", "files": ["mine.txt"]}',
-        '{"program": "quantus-concepts", "files": 3, "old": ["mine.txt"]}',
         '{"program": "quantus-concepts", "files": "mine.txt", "settings": []}',
         '{"program": ["quantus-concepts"], "files": {"mine.txt": ""}}',
-        b"\xff\xfe",
+        "\xff\xfe",
     ],
-    ids=range(13),
+    ids=range(6),
 )
 def test_a_crafted_run_is_none(tmp_path, content):
-    (tmp_path / RUN).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / RUN).write_bytes(content.encode("latin1"))
     (tmp_path / "mine.txt").write_text(MINE)
     for overwrite in (False, True):
         with pytest.raises(ValueError, match=r"holds other files"):
@@ -387,29 +315,17 @@ def test_odd_values_in_a_crafted_run_do_no_harm(tmp_path):
     assert texts(path) == {"mine.txt": MINE, "figures/a.svg": "a", "results.csv": "1", REPORT: "page"}
 
 
-def test_a_list_of_moves_is_nothing(tmp_path, home):
-    path = run(tmp_path / "run")
-    (path / ".quantus-concepts" / "new").mkdir(parents=True)
-    (path / ".quantus-concepts" / "new" / "obj").symlink_to(home)
-    moves = {"old": ["results.csv"], "new": ["obj/photo.jpg"], "moves": [["obj/photo.jpg", "photo.jpg"]]}
-    (path / ".quantus-concepts" / "moves.json").write_text(json.dumps(moves))
-    for settings in (SETTINGS, {"seed": "1"}):
-        run(path, settings=settings, overwrite=True)
-    assert set(texts(path)) == {"figures/a.svg", "results.csv", REPORT}
-    assert (path / ".quantus-concepts" / "new" / "obj").is_symlink()
-
-
 @needs_fork
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path):
-    for name in (RUN, LOCK, "results.csv"):
-        path = craft(tmp_path / f"run {name}", {"results.csv": digest("")})
-        (path / name).unlink(missing_ok=True)
-        os.mkfifo(path / name)
-        with pytest.raises(ValueError, match=r"Remove it|not as this program|holds other files"):
-            run(path)
+@pytest.mark.parametrize("name", [RUN, LOCK, "results.csv"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path, name):
+    path = craft(tmp_path / "run", {"results.csv": digest("")})
+    (path / name).unlink(missing_ok=True)
+    os.mkfifo(path / name)
+    with pytest.raises(ValueError, match=r"Remove it|not as this program|holds other files"):
+        run(path)
 
 
-@pytest.mark.parametrize("content", [b"[]", b"\x08" + bytes(7) + b"{'a':1} ", b"\xff" * 20, b""])
+@pytest.mark.parametrize("content", [b"\x08" + bytes(7) + b"{'a':1} ", b"\xff" * 20, b""])
 def test_what_is_in_a_cache_is_read_as_numbers_or_made_again(tmp_path, content):
     with RunFolder("toy", SETTINGS, tmp_path / "run") as folder:
         folder.cached("net", 0, lambda: {"x": torch.arange(3)})
@@ -449,15 +365,10 @@ def test_a_cached_frame_comes_back_to_the_bit_with_its_notes(tmp_path):
             read.append(folder.cached("scores of 1/2", ("a", 0.1), made))
             assert folder.notes == ["earlier", "a note", "weak concepts"]
     pd.testing.assert_frame_equal(*read, check_exact=True)
-    for name in frame:
-        assert read[1][name].tolist()[0] == frame[name].tolist()[0]
     assert read[1]["class"].tolist() == frame["class"].tolist()
+    numbers = [name for name in frame if name != "class"]
+    pd.testing.assert_frame_equal(read[1][numbers], frame[numbers], check_exact=True)
     assert np.signbit(read[1]["value"].iloc[2])
-    assert read[1]["n"].iloc[2] == 2**60
-    assert {name: str(kind) for name, kind in read[1].dtypes.items()} == {
-        "class": "str",
-        **{name: str(frame[name].dtype) for name in ("value", "n", "seed", "single", "above")},
-    }
 
 
 def test_what_differs_in_its_key_is_another_thing(tmp_path):

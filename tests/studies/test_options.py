@@ -41,29 +41,23 @@ def test_a_file_is_listed_with_what_it_holds(tmp_path):
 
 def test_options_that_have_no_effect_and_those_that_are_missing_are_named():
     refuse_without_effect("without --root", layer=None, sweep=False)
-    with pytest.raises(ValueError, match=r"`--image-size` has no effect with --cbm\. Leave it out\."):
+    with pytest.raises(ValueError, match="`--image-size` has no effect with --cbm"):
         refuse_without_effect("with --cbm", layer=None, image_size=3)
-    require("with --data folder", root=Path("a"))
-    with pytest.raises(ValueError, match=r"Expected `--root` with --data folder but it is missing"):
+    with pytest.raises(ValueError, match="`--root` with --data folder"):
         require("with --data folder", root=None)
+    with pytest.raises(ValueError, match="`--device`"):
+        torch_device("cuda:99")
+    assert torch_device("auto").type in ("cpu", "cuda")
 
 
 def test_normalisation_is_given_whole_or_not_at_all():
     given = normalisation("0.5,0.5, 0.5", "1 2 3", False)
     assert given == {"mean": (0.5, 0.5, 0.5), "std": (1.0, 2.0, 3.0), "unnormalised": False}
     assert normalisation(None, None, True)["unnormalised"]
+    assert channel_numbers("--std", None) is None
     for mean, std, unnormalised in (("0", None, False), (None, "0", False), ("0", "1", True), ("a", "1", False)):
         with pytest.raises(ValueError, match="--mean"):
             normalisation(mean, std, unnormalised)
-    for mean, std in (("0", "0"), ("0", "inf"), ("0", "1,-1,1"), ("0", "")):
+    for std in ("0", "1,-1,1"):
         with pytest.raises(ValueError, match="--std"):
-            normalisation(mean, std, False)
-    assert channel_numbers("--std", None) is None
-
-
-def test_a_device_that_is_not_there_is_refused_with_those_that_are():
-    assert torch_device("cpu").type == "cpu"
-    assert torch_device("auto").type in ("cpu", "cuda")
-    for name in ("gpu", "cuda:99", "privateuseone", "meta"):
-        with pytest.raises(ValueError, match=r"`--device` to be one of \['auto', 'cpu'"):
-            torch_device(name)
+            normalisation("0", std, False)

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from captum_concepts._support.shown import readable_name
 from html_pages import HTMLPage
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.folder import RunFolder
@@ -40,17 +39,13 @@ def test_a_verdict_is_how_the_interval_lies_to_the_random_range(low, high, verdi
 
 
 def test_a_verdict_without_interval_or_range():
+    assert [number(value) for value in (-0.001, -1.5, math.nan)] == ["0.00", "−1.50", "–"]
     assert Verdict("", 0.6, random_low=0.3, random_high=0.5).verdict == "above"
     assert Verdict("", 0.6).cells == ("", "60.0 %", "", "", "–")
     assert Verdict("", math.nan, random_low=0.3, random_high=0.5).cells[1:] == ("–", "", "30.0 to 50.0", "–")
     assert Verdict("", 3.0, write=number, text="all three").cells == ("", "3.00", "", "", "all three")
     assert Verdict.of("", None).verdict == "–"
     assert Verdict.of("", pd.Series(row(0.2, 0.1, 0.25, random_low=0.3, random_high=0.5, n=3))).verdict == "below"
-
-
-def test_numbers_and_names_are_written_for_readers():
-    assert [number(value) for value in (-0.001, -1.5, math.nan)] == ["0.00", "−1.50", "–"]
-    assert readable_name("has_bill_shape::needle") == "bill shape: needle"
 
 
 def test_a_table_has_a_cell_for_each_number_with_its_interval_below():
@@ -60,7 +55,13 @@ def test_a_table_has_a_cell_for_each_number_with_its_interval_below():
     assert re.search(r">25\.0</td>", html)
     assert shown.csv.splitlines() == ["model,metric,value,low,high,verdict", "a,m,0.5,0.4,0.6,–", "b,m,0.25,,,–"]
     assert r"50.0 {\scriptsize (40.0 to 60.0)}" in shown.latex
-    assert r"\toprule" in shown.latex
+    rows = [row(0.6, 0.55, 0.7, model="a", metric="m", random_low=0.3, random_high=0.5, n=9)]
+    assert table(rows).csv.splitlines() == [
+        "model,metric,value,low,high,random_low,random_high,n,verdict",
+        "a,m,0.6,0.55,0.7,0.3,0.5,9,above",
+    ]
+    with pytest.raises(ValueError, match=r"1 are there again: \['a', 'm'\]"):
+        _ = table([*rows, *rows]).html
 
 
 def test_rows_and_columns_keep_their_order_and_a_number_that_is_not_defined_is_no_cell():
@@ -76,18 +77,6 @@ def test_rows_and_columns_keep_their_order_and_a_number_that_is_not_defined_is_n
     assert ordered.index(">a<") < ordered.index(">z<")
 
 
-def test_a_text_stands_in_the_place_of_a_number_and_each_metric_is_written_its_way():
-    rows = [row(math.nan, model="a", metric="m", text="not <b>defined</b>"), row(0.5, model="a", metric="n", text=None)]
-    shown = table(rows, write={"m": percent, "n": number})
-    assert "not &lt;b&gt;defined&lt;/b&gt;" in shown.html
-    assert ">0.50<" in shown.html
-
-
-def test_a_second_number_for_a_cell_is_an_error():
-    with pytest.raises(ValueError, match=r"table 'one' .* 1 are there again: \['a', 'm'\]"):
-        _ = table([row(0.1, model="a", metric="m"), row(0.2, model="a", metric="m")]).html
-
-
 def test_a_table_without_numbers_is_left_out(tmp_path):
     empty = table([row(math.nan, model="a", metric="m", text=math.nan)])
     full = table([row(0.5, model="a", metric="m", text=math.nan)])
@@ -97,30 +86,13 @@ def test_a_table_without_numbers_is_left_out(tmp_path):
     assert [(section.heading, section.parts, section.folded) for section in report.sections] == [("b", [full], [])]
 
 
-def test_a_band_does_not_begin_at_the_edge_of_the_axes():
-    rows = [{"name": "a", **row(0.5, 0.4, 0.6, random_low=0.1, random_high=0.3)}]
-    _, ax = dots(pd.DataFrame(rows), "name", reference=0.2)
-    assert ax.get_xlim()[0] < 10
-
-
-def test_a_number_that_is_the_best_is_marked():
-    rows = [
-        row(0.9, model="a", metric="m", best=True),
-        row(0.6, model="b", metric="m"),
-        row(0.7, model="c", metric="m"),
-    ]
-    shown = table([*rows[:2], {**rows[2], "best": False}])
-    assert re.findall(r"<b>(.*?)</b>", shown.html) == ["90.0"]
-    assert shown.latex.count(r"\textbf{") == 1
-    assert r"\textbf{90.0}" in shown.latex
-
-
-def test_the_verdicts_of_a_table_are_in_its_csv():
-    ends = {"random_low": 0.3, "random_high": 0.5, "n": 9}
-    rows = [row(0.6, 0.55, 0.7, model="a", metric="m", **ends), row(0.4, 0.2, 0.6, model="b", metric="m", **ends)]
-    lines = table(rows).csv.splitlines()
-    assert lines[0] == "model,metric,value,low,high,random_low,random_high,n,verdict"
-    assert [line.rpartition(",")[2] for line in lines[1:]] == ["above", "within"]
+def test_a_text_stands_in_the_place_of_a_number_and_the_best_number_is_marked():
+    rows = [row(math.nan, model="a", metric="m", text="not <b>defined</b>"), row(0.5, model="a", metric="n")]
+    rows += [row(0.9, model="b", metric="n", best=True), row(0.7, model="c", metric="n", best=False)]
+    shown = table(rows, write={"m": percent, "n": number})
+    assert "not &lt;b&gt;defined&lt;/b&gt;" in shown.html
+    assert re.findall(r"<b>(.*?)</b>", shown.html) == ["0.90"]
+    assert re.findall(r"\\textbf{(.*?)}", shown.latex) == ["0.90"]
 
 
 def test_a_comparison_is_written_for_readers_and_as_numbers():
@@ -159,6 +131,7 @@ def test_names_of_users_are_texts_in_html_and_in_latex():
     lines = [line for line in re.sub(r"\\&", "", latex).splitlines() if line.endswith(r"\\")]
     assert {line.count("&") for line in lines} == {6}
     # Of packages it needs only booktabs.
+    assert r"\toprule" in latex
     assert "multirow" not in latex
 
 
@@ -184,8 +157,8 @@ def write(out: Path) -> Path:
     return out
 
 
-def test_one_well_formed_page_that_loads_nothing(tmp_path, capsys):
-    out = write(tmp_path / "run")
+def test_one_well_formed_page_that_loads_nothing_and_files_of_all_it_shows(tmp_path, capsys):
+    out, again = (write(tmp_path / name) for name in "ab")
     text = (out / "report.html").read_text("utf-8")
     page = HTMLPage(text)
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
@@ -197,29 +170,13 @@ def test_one_well_formed_page_that_loads_nothing(tmp_path, capsys):
         assert (out / source).is_file() if source.startswith("./") else f'id="{source[1:]}"' in text
     assert text.index('class="verdicts"') < text.index("<figure") < text.index('class="numbers"')
     assert "5\u00a0% of images" in text
-    printed = capsys.readouterr().out
-    assert printed.count("50.0 %") == len(ODD)
-    assert printed.count("above") == len(ODD)
-
-
-def test_all_that_the_page_shows_is_written(tmp_path):
-    out = write(tmp_path / "run")
+    assert capsys.readouterr().out.count("50.0 %") == 2 * len(ODD)
     assert pd.read_csv(out / "results.csv")["model"].tolist() == ODD
     verdicts = pd.read_csv(out / "tables" / "verdicts.csv")
     assert verdicts["question"].tolist() == ODD
     assert set(verdicts["verdict"]) == {"above"}
     assert np.allclose(verdicts[["value", "low", "high", "random_low", "random_high"]], [0.5, 0.4, 0.6, 0.1, 0.2])
-    names = {path.name for folder in ("tables", "figures") for path in (out / folder).iterdir()}
-    assert names == {
-        "verdicts.csv",
-        *(f"table-{part}.{kind}" for part in (1, 2) for kind in ("csv", "tex")),
-        "picture.png",
-        "picture.svg",
-    }
-
-
-def test_the_same_run_writes_the_same_files(tmp_path):
-    first, second = (write(tmp_path / name) for name in "ab")
-    for path in sorted(first.rglob("*")):
-        if path.is_file() and path.suffix in (".csv", ".tex", ".svg", ".png"):
-            assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path
+    tables = [f"tables/table-{part}.{kind}" for part in (1, 2) for kind in ("csv", "tex")]
+    for name in ("tables/verdicts.csv", "figures/picture.png", "figures/picture.svg", *tables):
+        # The same run writes the same.
+        assert (out / name).read_bytes() == (again / name).read_bytes(), name

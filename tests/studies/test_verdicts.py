@@ -1,4 +1,4 @@
-"""Verdicts and tables of every small run say the same: both are read from the files that the report wrote."""
+"""The report of every small run: one well-formed page, and verdicts that say the same as its tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from golden.runs import RUNS
+from html_pages import HTMLPage
 from quantus_concepts.functional.intervals import relation
 from quantus_concepts.studies._kit.report import VERDICTS
 
@@ -23,6 +24,20 @@ WORDS = set(VERDICTS.values())
 
 def tables_in(folder: Path) -> dict[str, pd.DataFrame]:
     return {path.stem: pd.read_csv(path) for path in (folder / "tables").glob("*.csv")}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_page_is_well_formed_and_self_contained(name: str, golden: Callable[[str], Path]) -> None:
+    folder = golden(name)
+    text = (folder / "report.html").read_text("utf-8")
+    page = HTMLPage(text)
+    assert not {"script", "link"} & set(page.tags)
+    # A link is no request: files that lie next to the page.
+    links = [source for source in page.sources if not source.startswith(("data:image/", "#"))]
+    assert links
+    assert [link for link in links if not (folder / link).is_file()] == []
+    assert "nan" not in {cell.lower() for cell in text.replace("<", ">").split(">")}
+    assert text.index('<table class="verdicts"') < text.index("<h2")
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -73,20 +88,3 @@ def test_every_difference_has_an_interval_and_a_verdict_that_agrees(name: str, g
                 low, high = DIFFERENCES.get(row["verdict"], (-np.inf, np.inf))
                 assert low <= row["low"]
                 assert row["high"] <= high
-
-
-@pytest.mark.parametrize("name", ["concepts"])
-def test_counts_of_concepts_are_those_of_the_table(name: str, golden: Callable[[str], Path]) -> None:
-    tables = tables_in(golden(name))
-    counts = tables["discoveries"].assign(ranking=lambda rows: rows["ranking"].str.split().str[0])
-    counts = counts.set_index(["ranking", "column"])["value"]
-    items = tables["all-concepts"]
-    for question in tables["verdicts"]["question"]:
-        assert ("concepts above own range" in question) == question.startswith("Important")
-        if found := re.search(r"by (\w+); (\d+) of (\d+) concepts above own range, (\d+) below", question):
-            ranking, *shown = found.groups()
-            expected = [counts[ranking, column] for column in ("above own range", "concepts", "below")]
-            assert [int(number) for number in shown] == expected
-            own = items[(items["model"] == "post-hoc CBM") & items["column"].str.startswith(ranking)]
-            assert (own["value"] > own["random_high"]).sum() == expected[0]
-            assert (own["value"] < own["random_low"]).sum() == expected[2]

@@ -1,41 +1,12 @@
-"""Names of classes and concepts are shown as they are: `$...$` is no formula, `[red]` no markup."""
+"""A network whose images were normalised otherwise than it was trained with is told."""
 
 from __future__ import annotations
-
-import html
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.shown import readable_name
-from fixtures_commands import write_own_images
-from golden.runs import smaller
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.studies._models.normalised import better_normalised
-from quantus_concepts.studies.app import main
-
-ODD = r"$\frac$ [red]"
-
-
-def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_own_images(tmp_path, (ODD, "[bold]"))
-    concepts = [f"{ODD} {name}" for name in ("a", "b", "$_{$")]
-    table = [f"class,{','.join(concepts)}", f"{ODD},1,0,1", "[bold],0,1,0"]
-    Path("concepts.csv").write_text("\n".join(table) + "\n")
-    arguments = (
-        "--data folder --root fruit --concepts concepts.csv --min-images 1 --backbone network.py:model --unnormalised"
-    )
-    more = "--no-progress --device cpu --out result --no-sweep --method mean"
-    with smaller(figures=True):
-        assert main(["benchmark", "concepts", *arguments.split(), *more.split()]) == 0
-    page = Path("result/report.html").read_text(encoding="utf-8")
-    assert all(readable_name(name) in page for name in concepts)
-    # Two columns are the same.
-    assert f"{concepts[0]!r} = {concepts[2]!r}" in html.unescape(page)
-    drawn = {path.stem for path in Path("result/figures").glob("*.png")}
-    assert drawn >= {"presence_and_place", "best_and_worst_concepts", "gallery"}
 
 
 class Bright(nn.Module):
