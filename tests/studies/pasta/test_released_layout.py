@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -10,15 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 
 from fixtures_pasta import read_records, write_pasta_release
 from golden.runs import smaller
-from quantus_concepts.datasets.ratings.explanation_files import find_explanations
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.presentation import concept_sentence
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.studies.app import main
@@ -32,28 +27,6 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder whose drawings are the images upside down, so that no map drawn anew is one of them."""
     folder = tmp_path_factory.mktemp("release")
     return write_pasta_release(folder, datasets=("coco", "pascalpart"), n_images=3, explainers=EXPLAINERS)
-
-
-def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
-    rated = PastaRatings(release, labels="image-name")
-    kinds = dict(zip(rated.explainer_ids.tolist(), rated.modalities.tolist(), strict=True))
-    assert kinds == {name: "concepts" if name in ("39", "40", "41") else "drawing" for name in EXPLAINERS}
-    drawing, listed = rated.explanations[0], rated.explanations[6]
-    assert isinstance(drawing, DrawingExplanation)
-    assert isinstance(listed, ConceptExplanation)
-    # Of each concept the direction of smaller magnitude, the smallest first, and "No counterfactual" nowhere.
-    content = json.loads((release / "result_dataset/activations/coco_0_39_shopping_and_dining.json").read_text())
-    assert content["No counterfactual"] == float("inf")
-    assert {key for key in content if key.startswith("eye")} == {"eye (Target = cat) ", "eye (Target = dog) "}
-    least = {
-        name: min(abs(content[f"{name} (Target = {target}) "]) for target in ("cat", "dog"))
-        for name in ("eye", "wheel")
-    }
-    assert {name: abs(listed.values[name]) for name in least} == least
-    sentence = concept_sentence(listed.values, ascending=True)
-    assert (sentence.index("eye") < sentence.index("wheel")) == (least["eye"] < least["wheel"])
-    redrawn = Embedder("embedded").embed([PastaRatings(release, drawings=False).explanations[0]])
-    assert not torch.allclose(Embedder("embedded").embed([drawing]), redrawn, atol=1e-3)
 
 
 def test_train_and_score(release: Path, tmp_path: Path) -> None:
@@ -99,15 +72,3 @@ def test_a_released_scorer_takes_the_images_label_and_the_released_sentence(tmp_
     # 1 + 4 * 1.1 or so: the release leaves what is above 5.
     assert loaded.score(embeddings, ["cat"])[0, 0] == 5
     assert loaded.score(embeddings, ["cat"], clip=False)[0, 0] > 5
-
-
-def test_labels_of_the_explanations_are_an_option(release: Path, tmp_path: Path) -> None:
-    base = release / "result_dataset"
-    Image.new("RGB", (24, 24)).save(tmp_path / "pascalpart_9_cat.png")
-    folder = tmp_path / "explanations"
-    folder.mkdir()
-    source = next(iter(sorted((base / "expl").glob("*_0_*"))))
-    (folder / "pascalpart_9_bird.png").write_bytes(source.read_bytes())
-    for chosen, label in (("image-name", "cat"), ("file-name", "bird")):
-        (file,) = find_explanations(tmp_path, folder, labels_from=chosen)
-        assert (file.label, file.true_label, file.modality) == (label, "cat", "drawing")

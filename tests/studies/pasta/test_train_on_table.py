@@ -11,12 +11,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from fixtures_pasta_report import made_outcome, made_ratings
 from golden.runs import smaller
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.report import training_report
-from quantus_concepts.studies.pasta.scorers import CEILING
 
 QUICK = shlex.split("--encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 --no-progress --device cpu")
 
@@ -50,24 +47,3 @@ def test_all_questions_are_those_with_votes(table: Path, tmp_path: Path, capsys:
     assert scorer.questions == ("Q1", "Q3")
     assert list(scorer.labels) == ["dog", "fish", "newt"]
     assert scorer.metadata["ratings"] == "ratings.csv"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--question", "Q1,Q5"], "some of Q1, Q3, the questions with votes in ratings.csv"),
-        (["--datasets", "coco"], "one of ['ratings.csv']"),
-    ],
-)
-def test_refusals(table: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert main(["pasta", "train", "--data", str(table), *QUICK, *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("limit", "text"), [(0.02, "raters hardly agree, ceiling 0.02"), (0.8, "(SCC; ceiling 0.80)")])
-def test_a_ceiling_near_0_is_said_in_words(limit: float, text: str) -> None:
-    made = made_ratings(12, 9)
-    frame, results = made_outcome(made, ("Q1",), 3)
-    frame.loc[(frame["model"] == CEILING) & (frame["measure"] == "SCC"), "value"] = limit
-    (verdict,) = training_report("Training", frame, results, made, "siglip").verdicts
-    assert text in verdict.question
