@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import shlex
 import shutil
 from collections.abc import Callable
@@ -11,6 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from PIL import Image
 
 from fixtures_pasta import read_records, write_pasta_release, write_records
 from fixtures_pasta_report import made_outcome, made_ratings
@@ -18,7 +22,10 @@ from golden.runs import RUNS, smaller
 from html_pages import HTMLPage
 from kills import raising
 from quantus_concepts import PASTAScore
-from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import scorers, training
 from quantus_concepts.studies.pasta.report import training_report
@@ -119,13 +126,83 @@ def test_sparseness_is_correlated_with_the_votes_of_the_ratings_folder_alone(tra
     assert (table.n == 7 * 12).all()
 
 
+def test_train_and_score_a_folder_laid_out_as_the_release(tmp_path: Path) -> None:
+    release = write_pasta_release(tmp_path, datasets=("coco", "pascalpart"), n_images=3, explainers=EXPLAINERS)
+    trained, scored, base = tmp_path / "trained", tmp_path / "scored", release / "result_dataset"
+    settings = shlex.split("--question Q1 --sentence release --labels image-name")
+    with smaller(figures=False):
+        assert main(["pasta", "train", "--data", str(release), *QUICK, *settings, "--out", str(trained)]) == 0
+    scorer = load_scorer(trained / "scorer.safetensors")
+    assert (scorer.settings["sentence"], scorer.labelled_by) == ("release", "image-name")
+    # A folder, in which each split has a scorer, too.
+    folders = ["--images", str(base / "imgs"), "--explanations", str(base / "expl"), "--scorer", str(trained)]
+    assert main(["pasta", "score", *folders, *QUICK[-3:], "--out", str(scored)]) == 0
+    frame = pd.read_csv(scored / "scores.csv", keep_default_na=False, dtype={"explainer": str})
+    frame = frame.set_index("explanation")
+    records = read_records(release)
+    assert len(frame) == len(records) == 60
+    assert set(frame.note) == {""}
+    assert set(frame.explainer) == set(EXPLAINERS)
+    assert frame.modality.value_counts().to_dict() == {"drawing": 42, "concepts": 18}
+    # Each as by hand, with the label in the name of its image, which is not the class predicted.
+    rated = PastaRatings(release, labels="image-name")
+    embeddings = Embedder.from_settings("embedded", scorer.settings).embed(rated.explanations)
+    expected = scorer.score(embeddings, rated.labels.tolist())[:, 0].numpy()
+    suffixes = {"drawing": ".png", "concepts": ".json"}
+    names = [Path(record["explication"]).stem for record in records]
+    files = [name + suffixes[kind] for name, kind in zip(names, rated.modalities.tolist(), strict=True)]
+    np.testing.assert_allclose(frame.loc[files].Q1.astype(float), expected, atol=6e-5)
+    page = "".join((scored / "report.html").read_text().split())
+    assert "image-name" in page
+
+
+def test_a_released_scorer_takes_the_images_label_and_the_released_sentence(tmp_path: Path) -> None:
+    scorer = Scorer(768, seed=1)
+    with torch.no_grad():
+        scorer.biases[-1].fill_(1.1)
+    tensors = [value[0] for pair in zip(scorer.weights, scorer.biases, strict=True) for value in pair]
+    torch.save(dict(zip(RELEASED_KEYS, tensors, strict=True)), tmp_path / "PASTA_Q1.pth")
+    loaded = load_scorer(tmp_path / "PASTA_Q1.pth")
+    assert loaded.settings == {"sentence": "release"}
+    assert loaded.labelled_by == "image-name"
+    embeddings = torch.zeros(1, 768)
+    # 1 + 4 * 1.1 or so: the release leaves what is above 5.
+    assert loaded.score(embeddings, ["cat"])[0, 0] == 5
+    assert loaded.score(embeddings, ["cat"], clip=False)[0, 0] > 5
+
+
+def test_ratings_in_one_table(tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(0), []
+    for image, place in itertools.product(range(9), range(8)):
+        Image.new("RGB", (16, 16), (20 * image, 9, 9)).save(tmp_path / f"{image}.png")
+        explainer = tmp_path / f"explainer {place}"
+        explainer.mkdir(exist_ok=True)
+        if place % 4 == 3:
+            (explainer / f"{image}.json").write_text(json.dumps({"fur": 0.5, "beak": rng.normal()}))
+        else:
+            np.save(explainer / f"{image}.npy", rng.random((4, 4)))
+        votes = rng.integers(1, 6, (2, 2))
+        label = ("newt", "dog", "fish")[image % 3]
+        rows += [(f"{image}.png", explainer.name, name, label, *of) for name, of in zip("AB", votes, strict=True)]
+    frame = pd.DataFrame(rows, columns=["image", "explainer", "rater", "label", "Q1", "Q3"])
+    frame.to_csv(tmp_path / "ratings.csv", index=False)
+    with smaller(figures=False):
+        arguments = ["--data", str(tmp_path / "ratings.csv"), *QUICK, "--out", str(tmp_path / "out")]
+        assert main(["pasta", "train", *arguments]) == 0
+    scorer = load_scorer(tmp_path / "out" / "scorer.safetensors")
+    # All questions are those with votes.
+    assert scorer.questions == ("Q1", "Q3")
+    assert list(scorer.labels) == ["dog", "fish", "newt"]
+    assert scorer.metadata["ratings"] == "ratings.csv"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     {
         "--question Q9": "`--question` to be all or some of Q1",
         "--encoder-weights scorer.txt": "`--encoder-weights` has no effect on the embedded encoder",
         "--data empty": "human_annotations.json",
-        "": "2 faulty votes",
+        "--data broken": "2 faulty votes",
     }.items(),
 )
 def test_refusals(
@@ -133,10 +210,11 @@ def test_refusals(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     release = write_pasta_release(tmp_path / "release", n_images=6, explainers=("0", "3", "40"))
-    records = read_records(release)
+    broken = shutil.copytree(release, Path("broken"))
+    records = read_records(broken)
     for record, vote in zip(records, (0, 6), strict=False):
         record["Annotation"][0]["Q1"] = vote
-    write_records(release, records)
+    write_records(broken, records)
     Path("scorer.txt").touch()
     Path("empty").mkdir()
     assert main(["pasta", "train", "--data", str(release), *QUICK, *shlex.split(arguments)]) == 2

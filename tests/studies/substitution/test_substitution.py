@@ -275,7 +275,8 @@ def saved_cbm(n_concepts: int = 112, n_classes: int = 3, **changes: Any) -> Post
 def test_the_report_of_sub_has_the_papers_numbers(sub_place):
     model = saved_cbm()
     model.save("cbm.safetensors")
-    assert main(f"{sub_place} --encoders embedded --cbm cbm.safetensors --out out".split()) == 0
+    with smaller(figures=False):
+        assert main(f"{sub_place} --encoders embedded --cbm cbm.safetensors --out out".split()) == 0
     frame = pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""})
     scores = pick(frame, item="")
     assert set(pick(scores, model="embedded")["labels"]) == set(report.OPTIONS)
@@ -303,7 +304,8 @@ def test_the_report_of_sub_has_the_papers_numbers(sub_place):
 def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
     monkeypatch.setattr(kinds, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
     command = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
-    assert main(f"{command} --out out".split()) == 0
+    with smaller(figures=False):
+        assert main(f"{command} --out out".split()) == 0
     scores = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
     pairs = scores[["model", "labels"]].drop_duplicates().itertuples(index=False, name=None)
     assert set(pairs) == {(INDEPENDENT, CLASS_SOFT), (JOINT, CLASS_HARD), (RECITER, ""), (RANDOM, "")}
