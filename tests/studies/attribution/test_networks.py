@@ -78,12 +78,15 @@ def test_the_small_network_is_without_stride():
     assert torch.equal(network(images()), expected(images()))
     assert all(part.stride == (1, 1) for part in network.modules() if isinstance(part, torch.nn.Conv2d))
     assert network.features(images()).shape == (len(images()), 16, 4, 4)
+    # What is there without arguments.
+    assert network_builder()(3, 0)(images()).shape == (len(images()), 3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"spec": "small", "image_size": 30}, "multiple of 8 for the small network but got 30"),
+        ({"spec": "small", "weights": "weights.pt"}, "no argument `weights` for the small network"),
         (
             {"spec": "vit_tiny_patch16_224", "weights": "none", "image_size": 64},
             r"take images of shape \(3, 64, 64\)",
