@@ -168,3 +168,11 @@ def test_the_place_of_the_images_the_threads_and_the_other_jobs_play_no_role():
         assert same_weights(trained(), all_models)
     finally:
         torch.set_num_threads(before)
+
+
+def test_large_data_is_read_in_batches():
+    data = TwoHalves()
+    trained([job("f_o", data)], memory_limit=len(data) * 3 * 16 * 16 - 1)
+    assert len(data) not in data.asked
+    trained([job("f_o", data)], memory_limit=len(data) * 3 * 16 * 16)
+    assert data.asked.count(len(data)) == 1
