@@ -13,7 +13,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.pasta import material
 from quantus_concepts.studies.pasta.rate_command import pasta_score
-from quantus_concepts.studies.pasta.score import by_explainer, for_spreadsheets, mixture_of
+from quantus_concepts.studies.pasta.score import by_explainer, compare_explainers, for_spreadsheets, mixture_of
 from tiny_encoders import PoolingEncoder
 
 DIM = PoolingEncoder.dim
@@ -101,6 +101,7 @@ def test_wins_follow_the_question():
     frame = pd.DataFrame(table)
     assert mixture_of(frame, "Q1").wins == {"a": 1, "b": 2}
     assert mixture_of(frame, "Q5").wins == {"a": 0, "b": 3}
+    assert compare_explainers(frame, "Q1", "b")[["a", "b"]].to_numpy().tolist() == [["b", "a"]]
     rows = by_explainer(frame, ["Q5", "Q1"], mixture_of(frame, "Q5")).pivot(
         index="explainer", columns="measure", values="value"
     )
