@@ -151,9 +151,10 @@ RUNS = {
     "concepts": Run(
         [
             "benchmark concepts --n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
-            f"--n-pos 10 --n-neg 10 --batch-size 16 --seeds 2 --precision float32 {QUIET} --out concepts"
+            f"--n-pos 10 --n-neg 10 --batch-size 16 --seeds 2 --precision float32 --explore {QUIET} --out concepts"
         ],
         {"results.csv": ("model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item", "seed")},
+        figures=True,
     ),
     "attribution": Run(
         [

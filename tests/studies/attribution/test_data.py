@@ -10,13 +10,10 @@ import pytest
 import torch
 
 from block_sources import Blocks, Plains
-from captum_concepts._support.running import to_model
 from fixtures_attribution import OBJECTS, SCENES, write_coco, write_folders
-from kills import raising
 from quantus_concepts.datasets import CutoutFolder, SceneFolder, write_bam
 from quantus_concepts.datasets.scenes.arranged import Interleaved, PlacedObjects
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies.attribution import data as module
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, load_data
 from quantus_concepts.studies.attribution.study import Scoring, score_change
 
@@ -57,17 +54,6 @@ def test_painted():
     assert composed.scene_names[composed.target_scene] == "bamboo forest"
 
 
-@pytest.mark.parametrize(("size", "painted"), [(224, 224), (16, 32), (640, 512)])
-def test_scenes_are_painted_at_the_size_of_the_images(size, painted, monkeypatch):
-    calls = []
-    original = module.PaintedScenes
-    monkeypatch.setattr(
-        module, "PaintedScenes", lambda *args, **kwargs: calls.append(kwargs["size"]) or original(*args, **kwargs)
-    )
-    assert load("painted", size, n=(1, 1)).test.image_size == size
-    assert set(calls) == {painted}
-
-
 def test_only_the_relative_contrast_has_mixed_scenes():
     data = load("painted", n=(1, 2))
     family = data.with_common_object(1.0, "test")
@@ -84,6 +70,11 @@ def test_folders(files):
     data = load_folders(files)
     assert (data.train.object_names, data.train.scene_names) == (list(OBJECTS), list(SCENES))
     assert (len(data.train), len(data.test)) == (12, 8)
+    again, other = (load_folders(files, seed=seed).train.images() for seed in (0, 1))
+    assert torch.equal(again, data.train.images())
+    assert not torch.equal(again, other)
+    assert not set(data.train.cutout_indices) & set(data.test.data.cutout_indices)
+    assert not set(data.train.scene_indices) & set(data.test.data.scene_indices)
     composed = data.with_common_object(1.0, "test")
     # Those that ObjectsOnScenes takes where nothing is said.
     assert (composed.common_object, composed.target_scene, len(composed)) == (0, 0, 8)
@@ -91,19 +82,6 @@ def test_folders(files):
     assert (other.common_object, other.target_scene) == (1, 1)
     assert set(other.object_labels[other.scene_labels == 1].tolist()) == {1}
     assert set(other.object_labels[other.scene_labels == 0].tolist()) == {-1}
-
-
-def test_the_seed_decides(files):
-    first, again, other = (load_folders(files, seed=seed).train.images() for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
-def test_no_cutout_and_no_scene_is_in_both_splits(files):
-    data = load_folders(files)
-    test = data.test.data
-    assert not set(data.train.cutout_indices) & set(test.cutout_indices)
-    assert not set(data.train.scene_indices) & set(test.scene_indices)
 
 
 def test_bam(files):
@@ -117,63 +95,32 @@ def test_bam(files):
     assert data.test.masks().any((1, 2, 3)).all()
 
 
-def load_coco(files: Path, segmentation: object, **changes: object) -> AttributionData:
-    path = write_coco(files, segmentation)
-    places = {"objects": files / "photographs", "annotations": path, "scenes": files / "scenes"}
-    return load("coco-miniplaces", 16, n=(1, 1), **places, **changes)
-
-
-SQUARE = [[5, 5, 25, 5, 25, 25, 5, 25]]
-
-
 def test_coco(files):
-    data = load_coco(files, SQUARE)
+    path = write_coco(files, [[5, 5, 25, 5, 25, 25, 5, 25]])
+    places = {"objects": files / "photographs", "annotations": path, "scenes": files / "scenes"}
+
+    def load_coco(**changes: object) -> AttributionData:
+        return load("coco-miniplaces", 16, n=(1, 1), **places, **changes)
+
+    data = load_coco()
     assert len(data.test.object_names) == 10
     composed = data.with_common_object(1.0, "test")
     assert composed.object_names[composed.common_object] == "dog"
-
-
-def test_a_part_of_coco(files, monkeypatch):
-    original = write_coco
-
-    def without_some(*arguments: object) -> Path:
-        path = original(*arguments)
-        content = json.loads(path.read_text())
-        content["annotations"] = [a for a in content["annotations"] if a["id"] not in (1, 11, 14)]  # birds, and a kite
-        path.write_text(json.dumps(content))
-        return path
-
-    monkeypatch.setitem(globals(), "write_coco", without_some)
+    content = json.loads(path.read_text())
+    content["annotations"] = [a for a in content["annotations"] if a["id"] not in (1, 11, 14)]  # birds, and a kite
+    path.write_text(json.dumps(content))
     with pytest.warns(UserWarning, match=r"2 of 3 classes .*: bird \(0\), kite \(1\)"):
-        data = load_coco(files, SQUARE, object_classes="zebra, bird, kite", min_photographs=2)
+        data = load_coco(object_classes="zebra, bird, kite", min_photographs=2)
     assert data.test.object_names == ["zebra"]
-    with pytest.raises(ValueError, match=r"class 'bird' .*leave such classes out with `--min-photographs`"):
-        load_coco(files, SQUARE, object_classes="zebra, bird, kite")
-    with pytest.raises(ValueError, match=r"`--object-classes` to be one of .* Did you mean 'zebra'"):
-        load_coco(files, SQUARE, object_classes="zebr, bird")
-
-
-def test_what_coco_needs_besides_is_said(files, monkeypatch):
-    monkeypatch.setattr(module, "COCOObjects", raising(ImportError("Run-length encoded masks need pycocotools")))
-    with pytest.raises(ValueError, match="need pycocotools"):
-        load_coco(files, [])
-
-
-def test_images_of_all_views_are_aligned(files):
-    data = load_folders(files)
-    rows = [3, 1]
-    images, bare, masks = data.test.images(rows), data.test.with_view("0s").images(rows), data.test.masks(rows)
-    same = (images == bare).all(1, keepdim=True)
-    assert same[~masks].all()
-    assert not same[masks].all()
-    assert np.all(data.test.with_view("og").images(rows).numpy()[~masks.expand(-1, 3, -1, -1).numpy()] == 128)
+    with pytest.raises(ValueError, match=r"class 'bird' .*`--min-photographs`"):
+        load_coco(object_classes="zebra, bird, kite")
 
 
 SIZE = 32
 
 
 class Reads(torch.nn.Module):
-    """Knows a class by its colour: red blocks, or blue plains; wrong where it is told to be."""
+    """Knows the class of an object or a scene; wrong where it is told to be."""
 
     def __init__(self, data: Interleaved, channel: int, wrong: int | None = None) -> None:
         super().__init__()
@@ -201,7 +148,6 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     settings = {"n_per_pair": 2, "image_size": SIZE, "split": "test", "test_share": 0.4}
     data = Interleaved(PlacedObjects(Blocks(), Plains(), **settings, **CHANGES["centre"]))
     models = {"f_o": Reads(data, 0, wrong=2), "f_s": Reads(data, 2)}
-    assert to_model(models["f_o"], np.zeros(1)).dtype == torch.float32
     scoring = Scoring({"red": red}, n_images=10, batch_size=3)
     with RunFolder("test", {}, tmp_path / "out") as folder:
         table = score_change(folder, "centre", data, models, scoring)

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from captum.attr import GuidedBackprop
 from torch import nn
 
-from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.studies._models.networks import FineResNet, Normalised, OverlappingMeans, network_builder
 
 OWN = """
@@ -22,23 +20,6 @@ def network():
         nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 7)
     )
 
-
-class Backwards(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.classifier = nn.Linear(3, 4)
-        self.before = nn.Linear(3, 3)
-
-    def forward(self, images):
-        return self.classifier(self.before(images.mean((2, 3))))
-
-
-def backwards():
-    return Backwards()
-
-
-def without_layers():
-    return nn.Flatten()
 """
 
 
@@ -58,9 +39,11 @@ def test_normalisation_by_hand():
     normalised = network(torch.ones(1, 3, 2, 2))
     assert normalised[0, :, 0, 0].tolist() == [1.0, 3.0, 0.5]
     assert torch.equal(Normalised(nn.Identity())(images()), images())
+    with pytest.raises(ValueError, match="`std` to be positive"):
+        Normalised(nn.Identity(), (0.5,), (0.0,))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "googlenet", "resnet10t.c3_in1k"])
+@pytest.mark.parametrize("name", ["squeezenet1_1", "googlenet", "resnet10t.c3_in1k"])
 def test_networks_of_the_libraries_get_classes_of_their_own(name):
     build = network_builder(name, "none", image_size=64)
     first, again, other = build(5, 0), build(5, 0), build(3, 1)
@@ -73,9 +56,11 @@ def test_networks_of_the_libraries_get_classes_of_their_own(name):
     assert first.train()(images(64)).shape == (2, 5)
 
 
-def test_the_backbone_is_that_of_the_file_and_the_last_layer_is_fresh(file, tmp_path):
+def test_the_backbone_is_that_of_the_file_and_the_last_layer_is_fresh(file):
+    state = torch.random.get_rng_state()
     build = network_builder(f"{file}:network", image_size=16)
     first, second = build(3, 0), build(3, 1)
+    assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(first.network[0].weight, second.network[0].weight)
     assert not torch.equal(first.network[4].weight, second.network[4].weight)
     assert first.network[4].out_features == 3
@@ -86,23 +71,6 @@ def test_the_backbone_is_that_of_the_file_and_the_last_layer_is_fresh(file, tmp_
     assert second.network[0].weight.abs().sum() > 0
 
 
-def test_guided_backpropagation_runs_on_what_worked_in_place(file):
-    network = network_builder(f"{file}:network", image_size=16)(3, 0)
-    inputs = images(16)
-    attributed = GuidedBackprop(network).attribute(inputs.requires_grad_(), target=0)
-    (gradient,) = torch.autograd.grad(network(inputs)[:, 0].sum(), inputs)
-    assert attributed.abs().sum() > 0
-    assert not torch.allclose(attributed, gradient)
-
-
-def test_the_global_generator_is_left_alone(file):
-    state = torch.random.get_rng_state()
-    network_builder(f"{file}:network", image_size=16)(3, 0)
-    network_builder("resnet18", "none", image_size=32)(3, 0)
-    network_builder()(3, 0)
-    assert torch.equal(torch.random.get_rng_state(), state)
-
-
 def test_the_small_network_is_without_stride():
     network = network_builder("small", image_size=32, channels=16)(4, 2)
     assert not network.training
@@ -110,23 +78,8 @@ def test_the_small_network_is_without_stride():
     assert torch.equal(network(images()), expected(images()))
     assert all(part.stride == (1, 1) for part in network.modules() if isinstance(part, torch.nn.Conv2d))
     assert network.features(images()).shape == (len(images()), 16, 4, 4)
-
-
-def phase_spread(network):
-    """How far mean absolute gradients of pixels differ by their place within squares of 4 pixels, inside the image."""
-    inputs = torch.rand(64, 3, 64, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    (gradient,) = torch.autograd.grad(network(inputs)[:, 0].sum(), inputs)
-    inside = gradient.abs().sum(1).mean(0)[8:-8, 8:-8]
-    means = inside.reshape(12, 4, 12, 4).mean((0, 2))
-    return float((means.max() - means.min()) / means.mean())
-
-
-def test_no_grid_of_four_pixels_in_its_gradient():
-    seeds = range(3)
-    folded = [phase_spread(SmallResNet(10, seed=seed).eval()) for seed in seeds]
-    fine = [phase_spread(FineResNet(10, 32, seed=seed).eval()) for seed in seeds]
-    # 64 images leave a few percent of noise
-    assert max(fine) < 0.1 < 0.15 < min(folded)
+    # What is there without arguments.
+    assert network_builder()(3, 0)(images()).shape == (len(images()), 3)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +91,11 @@ def test_no_grid_of_four_pixels_in_its_gradient():
             {"spec": "vit_tiny_patch16_224", "weights": "none", "image_size": 64},
             r"take images of shape \(3, 64, 64\)",
         ),
-        ({"spec": "{file}:backwards"}, r"does not take images|Register the classifier as the last of its modules"),
-        ({"spec": "{file}:without_layers"}, "no linear layer that could be replaced"),
     ],
 )
-def test_bad_input_is_refused(file, arguments, message):
-    spec = arguments["spec"].replace("{file}", str(file))
+def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        network_builder(**arguments | {"spec": spec})
+        network_builder(**arguments)
 
 
 def test_overlapping_means_are_those_of_pooling():
@@ -155,10 +105,3 @@ def test_overlapping_means_are_those_of_pooling():
     torch.testing.assert_close(ours(maps), theirs(maps))
     gradients = [torch.autograd.grad(of(maps).square().sum(), maps)[0] for of in (ours, theirs)]
     torch.testing.assert_close(*gradients)
-
-
-def test_half_a_normalisation_is_refused():
-    with pytest.raises(ValueError, match="together"):
-        Normalised(nn.Identity(), mean=(0.5,))
-    with pytest.raises(ValueError, match="`std` to be positive"):
-        Normalised(nn.Identity(), (0.5,), (0.0,))

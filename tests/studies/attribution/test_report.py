@@ -8,16 +8,15 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from html_pages import HTMLPage
 from quantus_concepts.metrics import PremiseCheck
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import report_style
-from quantus_concepts.studies._kit.report import Picture, Report, Table, write_report
+from quantus_concepts.studies._kit.report import Report, Table, write_report
 from quantus_concepts.studies.attribution.data import CHANGES
 from quantus_concepts.studies.attribution.report import GREY, make_report
-from quantus_concepts.studies.attribution.study import GalleryRow, Results, premise_table, shown_rows, tidy
+from quantus_concepts.studies.attribution.study import GalleryRow, Results, premise_table, tidy
 
 F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)
 F_S = PremiseCheck("f_s", "object", 0.94, 0.935, 0.1, 0.98, 1e-7, 1.0, 0.1, 500)
@@ -106,28 +105,12 @@ def test_the_page_is_one_well_formed_file_with_everything(report, tmp_path):
         write_report(folder, found.frame, report, found.details)
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     parsed = HTMLPage(text)
-    # Methods, curves, correlations, sizes and places, and four galleries.
-    assert parsed.tags.count("figure") == 8
-    # Verdicts; premises, commonality, checks, methods, two of differences, details, curves, sizes and places, TCAV and
-    # its layers.
-    assert parsed.tags.count("table") == 12
+    assert (parsed.tags.count("figure"), parsed.tags.count("table")) == (8, 12)
     assert "a &lt;b&gt; &amp; $c$" in text
     assert "<b> &" not in text
-    for shown in report.parts:
-        kinds = ("tables/{}.csv", "tables/{}.tex") if isinstance(shown, Table) else ("figures/{}.svg", "figures/{}.png")
-        assert all((tmp_path / "out" / kind.format(shown.name)).stat().st_size for kind in kinds)
 
 
-def test_few_words_stand_before_the_picture(report):
-    words = " ".join([report.title, report.lead, report.banner, *(row.question for row in report.verdicts)]).split()
-    assert len(words) < 150
-    assert len(report.verdicts) <= 8
-    assert isinstance(report.picture, Picture)
-
-
-@pytest.mark.parametrize(
-    "methods", [METHODS, METHODS | {"vanilla gradient": 0.1}, METHODS | {"random": 0.3}], ids=["tie", "best", "random"]
-)
+@pytest.mark.parametrize("methods", [METHODS, METHODS | {"vanilla gradient": 0.1}], ids=["tie", "best"])
 def test_verdicts_agree_with_the_tables(methods):
     report = made(methods)
     rows = table(report, "methods")
@@ -173,19 +156,6 @@ def test_numbers_stand_beside_the_papers(report):
     assert tcav["ours", "contrast of f_o and f_s"] == 0.9
 
 
-def test_rows_are_of_different_objects_and_scenes_while_there_are_any():
-    chosen = torch.tensor([0, 1, 1, 1, 1, 0, 1]).bool()
-    objects = torch.tensor([0, 1, 1, 2, 2, 3, 1])
-    scenes = torch.tensor([0, 1, 2, 1, 2, 3, 1])
-    # Row 2 has the object of row 1, and row 3 its scene.
-    assert shown_rows(chosen, objects, scenes, 2) == [1, 4]
-    # Then the first of the others.
-    assert shown_rows(chosen, objects, scenes, 3) == [1, 2, 4]
-    assert shown_rows(chosen, objects, scenes, 100) == [1, 2, 3, 4, 6]
-    # Where none enters, all stand in.
-    assert shown_rows(torch.zeros(7).bool(), objects, scenes, 2) == [0, 1]
-
-
 def test_models_that_learned_nothing_have_a_report_too(tmp_path):
     found = results()
     frame = found.frame.assign(**dict.fromkeys(("value", "low", "high"), np.nan), n=0)
@@ -193,4 +163,3 @@ def test_models_that_learned_nothing_have_a_report_too(tmp_path):
         write_report(folder, frame, make_report(found._replace(frame=frame), data="painted"))
     verdicts = pd.read_csv(tmp_path / "out/tables/verdicts.csv")
     assert len(verdicts) == 1  # the premises
-    assert (tmp_path / "out/report.html").exists()

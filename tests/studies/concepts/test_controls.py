@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import quantus
 import torch
 from torch import Tensor, nn
 
-from captum_concepts import ConceptBank
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import embed
-from quantus_concepts import CEM, score_concepts
+from quantus_concepts import score_concepts
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.painted.images import KeptImages, sample_loader
 from quantus_concepts.painted.subject import OracleModel, fit_random_models, oracle_model
-from quantus_concepts.painted.training import quiet_fits
 
 N_CLASSES, SIZE = 10, 64
 ALPHAS = (1.0, 3.0, 6.0)
@@ -83,21 +79,6 @@ def test_the_oracle_scores_the_best_everywhere(oracle, train, test):
     assert (means["value"] > 0.98).all()
     # Twelve parts and more tell ten classes apart, also with a tenth of the attributes changed.
     assert table.loc[table["metric"] == "accuracy", "value"].item() > 0.97
-
-
-def test_the_oracle_scores_the_best_in_quantus(oracle, test):
-    indices = [0, 5, 9]
-    images = np.stack([test[index].image.numpy() for index in indices])
-    labels = test.labels[indices].numpy()
-    metric = CEM(test.concept_labels[indices], top_l=3, importance="value", disable_warnings=True)
-    results = quantus.evaluate(
-        metrics={"CEM": metric},
-        xai_methods={"any": np.ones_like(images[:, :1])},
-        model=oracle,
-        x_batch=images,
-        y_batch=labels,
-    )
-    assert results["any"]["CEM"] == [1.0, 1.0, 1.0]
 
 
 def test_constant_maps_score_exactly_the_size_of_the_region(oracle, train, test, monkeypatch):
@@ -193,20 +174,3 @@ def test_maps_of_the_oracle_peak_at_the_part_and_are_empty_without_one(oracle, t
             assert abs(4 * row + 1.5 - place[1]) <= 2
     some = torch.tensor([[3, 1]])
     assert torch.equal(oracle.concept_maps(sample.image[None], some)[0], every[[3, 1]])
-
-
-def test_weak_banks_of_the_sweep_are_not_told_one_by_one() -> None:
-    features = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(60)[:, None] % torch.tensor([2, 3]) == 0  # nothing to do with what is drawn
-
-    def fit() -> ConceptBank:
-        warnings.warn("something else", UserWarning, stacklevel=1)
-        return ConceptBank.fit(features, labels.long(), ["a", "b"], n_pos=10, n_neg=10)
-
-    with pytest.warns(UserWarning, match="balanced accuracy"):
-        assert fit().weak
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        with quiet_fits():
-            fit()
-    assert [str(warning.message) for warning in warned] == ["something else"]

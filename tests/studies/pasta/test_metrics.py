@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
-from fixtures_pasta import write_pasta_release
-from golden.runs import smaller
 from html_pages import HTMLPage
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.metrics import (
     across_explainers,
     explainer_means,
@@ -24,11 +20,6 @@ from quantus_concepts.studies.pasta.metrics import (
     with_control,
 )
 from quantus_concepts.studies.pasta.scorers import spearman
-
-
-def inside_control(row: dict[str, float]) -> bool:
-    """Return whether a value lies in the range of its control."""
-    return row["control low"] <= row["value"] <= row["control high"]
 
 
 def frame(n_images: int = 40, seed: int = 0) -> pd.DataFrame:
@@ -102,25 +93,7 @@ def test_a_related_metric_is_beyond_its_control_and_a_random_one_is_not() -> Non
     assert perfect["value"] == perfect["low"] == perfect["high"] == pytest.approx(1)
     # Of 200 shuffled pairs: 1.96 / sqrt(199), and the noise of 200 shuffles.
     assert perfect["control high"] == pytest.approx(0.139, abs=0.05)
-    assert not inside_control(perfect)
-    assert inside_control(random)
-
-
-def test_a_control_holds_its_level() -> None:
-    def pearson(rows: pd.DataFrame) -> float:
-        return float(np.corrcoef(rows["random"], rows["Q1"])[0, 1])
-
-    outside = sum(not inside_control(with_control(frame(8, seed), pearson, "Q1", seed, n=60)) for seed in range(20))
-    # Of 60 shuffles 8 % lie outside the range of the others: 1.6 of 20 by chance, and at most 4 in 98 % of cases.
-    assert outside <= 4
-
-
-def test_agreement_of_score_and_marked_pixels_is_compared_with_chance() -> None:
-    explanations = frame().assign(MAE=lambda rows: 1 - rows["perfect"] / 50)
-    human = with_control(explanations, partial(across_explainers, first="MAE", second="perfect"), "perfect")
-    assert human["value"] == pytest.approx(-1)
-    # Any order of five means can come out by chance, so that even a perfect one means little for five methods.
-    assert human["control low"] <= -0.8
+    assert random["control low"] <= random["value"] <= random["control high"] < perfect["value"]
 
 
 def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Callable[[str], Path]) -> None:
@@ -135,30 +108,4 @@ def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Cal
     assert (results["model"] == "paper").sum() == 6 + 38 * 3 + 46 * 6
     page = (folder / "report.html").read_text(encoding="utf-8")
     HTMLPage(page)
-    assert "Score and marked pixels" in page
     assert "Simulated raters" in page
-
-
-def test_the_verdicts_are_those_of_the_tables(golden: Callable[[str], Path]) -> None:
-    folder = golden("pasta-metrics")
-    verdicts = pd.read_csv(folder / "tables" / "verdicts.csv")
-    table = pd.read_csv(folder / "tables" / "correlations.csv")
-    table = table[(table["measure"] == "SCC") & (table["question"] == "Q1")]
-    assert len(verdicts) == len(table) + 1 == 8
-    for verdict, row in zip(verdicts.to_dict("records"), table.to_dict("records"), strict=False):
-        assert row["metric"] in verdict["question"]
-        assert (verdict["value"], verdict["verdict"]) == (row["value"], row["verdict"])
-
-
-def test_a_folder_of_ratings_has_votes_and_sparseness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write_pasta_release(tmp_path / "data", n_images=3)
-    out = tmp_path / "out"
-    with smaller(figures=True):
-        assert main(["pasta", "metrics", "--data", str(data), "--no-progress", "--out", str(out)]) == 0
-    assert "Does Sparseness follow the votes?" in capsys.readouterr().out
-    explanations = pd.read_csv(out / "explanations.csv")
-    assert explanations.loc[explanations["modality"] == "map", "Sparseness"].notna().all()
-    assert "MAE" not in explanations
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "imulated" not in page
-    assert "These are not the published ratings" in page

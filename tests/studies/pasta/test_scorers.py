@@ -9,7 +9,6 @@ import torch
 
 from fixtures_pasta_report import made_ratings, rows_of
 from quantus_concepts.functional.agreement import figures, human_figures
-from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.pasta.report import BY
@@ -93,19 +92,6 @@ def test_figures_are_of_the_test_part_alone(ratings, outcome):
     assert pick(frame, model=HUMAN, question="Q1", measure="QWK", seed=1)["value"].tolist() == [human.qwk]
 
 
-def test_splits_differ_and_leak_nothing(outcome):
-    first, second = (result.split for result in outcome[1])
-    assert first.images["test"] != second.images["test"]
-    for split in (first, second):
-        assert not set(split.images["test"]) & set(split.images["train"])
-        assert not set(split.explainers["test"]) & set(split.explainers["train"])
-
-
-def test_the_same_seed_gives_the_same_numbers(ratings):
-    once, twice = (of_one_split(ratings, questions=("Q1",))[0] for _ in range(2))
-    pd.testing.assert_frame_equal(once, twice)
-
-
 def test_simulated_raters_have_an_exact_ceiling():
     ratings = made_ratings(16, 12, simulated=True)
     expected = np.full((len(ratings), 6), 3.0)
@@ -113,11 +99,6 @@ def test_simulated_raters_have_an_exact_ceiling():
     frame, _ = of_one_split(ratings, questions=("Q1",), expected=expected)
     assert pick(frame, model=CEILING, measure="SCC")["value"].tolist() == pytest.approx([1.0])
     assert {SIMULATED_HUMAN, HUMAN} & set(frame["model"]) == {SIMULATED_HUMAN}
-
-
-def test_a_single_annotator_has_no_human_row_and_no_ceiling():
-    frame, _ = of_one_split(made_ratings(16, 12, 1), questions=("Q1",))
-    assert set(frame["model"]) == {SCORER}
 
 
 def test_missing_votes_and_labels_are_normal():
@@ -205,12 +186,3 @@ def test_what_knows_nothing_lies_in_the_range_of_shuffled_votes_and_a_scorer_abo
     for question, row in ranges.iterrows():
         assert row["random_low"] < 0 < row["random_high"] < 0.6
         assert one(means, model=SCORER, question=question, measure="SCC", modality=ALL)["value"] > row["random_high"]
-
-
-def test_files_of_equal_scorers_are_equal_in_bytes(ratings, tmp_path):
-    for name in ("once", "twice"):
-        _, (result,) = of_one_split(ratings, questions=("Q1",))
-        result.training.scorer.metadata |= {"seed": 0, "images": {"train": ["a"], "test": ["b"]}}
-        save_scorer(result.training.scorer, tmp_path / f"{name}.safetensors")
-    assert (tmp_path / "once.safetensors").read_bytes() == (tmp_path / "twice.safetensors").read_bytes()
-    assert load_scorer(tmp_path / "once.safetensors").metadata["images"] == {"train": ["a"], "test": ["b"]}

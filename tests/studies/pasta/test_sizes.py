@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.studies.pasta.material import METHODS
 from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED
-from quantus_concepts.studies.pasta.sizes import report, slopes, whole_numbers
+from quantus_concepts.studies.pasta.sizes import slopes, whole_numbers
 
 
 def test_a_slope_is_per_ten_times_the_parameters() -> None:
@@ -59,30 +58,6 @@ def test_encoders_are_compared_on_the_same_splits_with_a_control(folder: Path) -
     assert counts.groupby(["seed", "model"])["n"].nunique().tolist() == [1] * 4
     assert (folder / "figures" / "networks.png").is_file()
     assert "untrained" in (folder / "report.html").read_text(encoding="utf-8")
-
-
-def test_the_embedded_encoder_of_another_width() -> None:
-    encoder = EmbeddedEncoder(seed=3, width=16)
-    images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    embedded = encoder.encode_images(images)
-    assert embedded.shape == (5, encoder.dim) == (5, 2 * 16 + 128)
-    assert encoder.n_parameters == sum(parameter.numel() for parameter in encoder.parts.parameters())
-    again = EmbeddedEncoder.of_name(encoder.name)
-    assert (again.seed, again.width, again.fingerprint) == (3, 16, encoder.fingerprint)
-    assert EmbeddedEncoder(seed=3).fingerprint != encoder.fingerprint
-    assert "untrained" in encoder.name
-
-
-def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
-    verdicts = report(pd.read_csv(folder / "results.csv"), "", ()).verdicts
-    encoders = pd.read_csv(folder / "tables" / "encoders-Q1-by-kind.csv")
-    networks = pd.read_csv(folder / "tables" / "networks-by-method.csv")
-    slope = encoders[(encoders["head"] == "per tenfold size") & (encoders["row"] == SCORER)]
-    assert verdicts[0].value == pytest.approx(slope["value"].iloc[0])
-    for verdict, name in zip(verdicts[1:], METHODS[:4], strict=True):
-        slope = networks[(networks["head"] == "per tenfold size") & (networks["name"] == name)]
-        assert verdict.question.endswith(f", {name})")
-        assert verdict.value == pytest.approx(slope["value"].iloc[0])
 
 
 def test_sizes_are_at_least_two_whole_numbers() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,29 +14,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from fixtures_pasta import read_records, write_pasta_release, write_records
 from fixtures_pasta_report import made_outcome, made_ratings
-from golden.runs import smaller
+from golden.runs import RUNS, smaller
 from html_pages import HTMLPage
 from kills import raising
 from quantus_concepts import PASTAScore
-from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
-from quantus_concepts.pasta.applications.robustness import RobustnessPairs
-from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import scorers, training
-from quantus_concepts.studies.pasta.material import RatedBirds, train_classifier
 from quantus_concepts.studies.pasta.report import training_report
-from quantus_concepts.studies.pasta.scorers import CEILING, SCORER
+from quantus_concepts.studies.pasta.scorers import SCORER
 
-#: As the run that is recorded.
-TINY = [
-    *("--n-images", "20", "--n-per-image", "12", "--image-size", "32", "--seeds", "2", "--epochs", "2"),
-    *("--n-explained", "4", "--n-masks", "8", "--classifier-epochs", "1", "--no-progress", "--device", "cpu"),
-]
-#: Where its numbers do not matter.
-FEW = ["--n-images", "12", "--seeds", "2", "--epochs", "1", "--n-explained", "2", "--n-masks", "4"]
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUICK = shlex.split("--encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 --no-progress --device cpu")
 
@@ -48,25 +45,6 @@ def trained(golden: Callable[[str], Path]) -> Path:
     return golden("pasta-train")
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("release")
-    return write_pasta_release(folder, datasets=("coco", "catsdogscars"), n_images=6, explainers=EXPLAINERS)
-
-
-@pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with smaller(figures=False):
-            code = main(["pasta", "train", *map(str, arguments)])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return call
-
-
 def test_simulated_raters_are_named_in_the_report_and_by_the_scorer(folder: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     links = {link for link in HTMLPage(page).sources if not link.startswith(("data:", "#"))}
@@ -77,100 +55,20 @@ def test_simulated_raters_are_named_in_the_report_and_by_the_scorer(folder: Path
     assert "simulated raters" in PASTAScore(scorer, question="Q3").name
 
 
-def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
-    verdicts, table = (pd.read_csv(folder / "tables" / f"{name}.csv") for name in ("verdicts", "table-1"))
-    faithful = pd.read_csv(folder / "tables" / "faithfulness-by-explainer.csv")
-    scc = table[(table["measure"] == "SCC") & (table["label"] == SCORER)].set_index("question")
-    limits = table[(table["measure"] == "SCC") & (table["label"] == CEILING)].set_index("question")
-    assert len(verdicts) == 7
-    for row in verdicts.head(6).to_dict("records"):
-        question = row["question"][:2]
-        assert row["value"] == pytest.approx(scc["value"].get(question))
-        # The ceiling stands beside the number; no share of it is given, which may be near 0.
-        assert f"ceiling {limits['value'][question]:.2f}" in row["question"]
-    average = faithful[(faithful["name"] == "average of explainers") & (faithful["head"] == "choice minus this")]
-    assert verdicts["value"].iloc[6] == pytest.approx(average["value"].iloc[0])
-
-
-def test_one_question_alone_without_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--question", "Q5", *FEW, "--no-uses", "--out", str(tmp_path / "five")]
-    with smaller(figures=False):
-        assert main(["benchmark", "pasta", *TINY, *arguments]) == 0
-    output = capsys.readouterr().out
-    assert "Q5" in output
-    assert "Q1" not in output
-    assert not (tmp_path / "five" / "wins.csv").exists()
-
-
-def test_interrupted_before_anything_was_done_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_finished_run_makes_nothing_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(training, "simulated_ratings", raising(KeyboardInterrupt()))
-    out = tmp_path / "stopped"
-    assert main(["benchmark", "pasta", *TINY, "--out", str(out)]) == 130
-    assert "Interrupted" in capsys.readouterr().err
-    assert not out.exists()
-
-
-def test_an_interrupted_run_goes_on_with_the_same_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole, out = tmp_path / "whole", tmp_path / "stopped"
-    arguments = ["benchmark", "pasta", *TINY, *FEW, "--question", "Q1"]
-    train, seeds = scorers.train_scorer, []
-
-    def train_and_count(*positional: Any, seed: int, **options: Any) -> Any:
-        seeds.append(seed)
-        if len(seeds) == 3:
-            # The first seed's scorer and its control are done.
-            raise KeyboardInterrupt
-        return train(*positional, seed=seed, **options)
-
+    out = shutil.copytree(folder, tmp_path / "out")
+    again = raising(AssertionError("made again"))
+    for module, name in ((scorers, "train_scorer"), (training, "_explain"), (training, "_steer")):
+        monkeypatch.setattr(module, name, again)
+    arguments = [*shlex.split(RUNS["pasta"].commands[0])[:-1], str(out)]
     with smaller(figures=False):
-        assert main([*arguments, "--out", str(whole)]) == 0
-        monkeypatch.setattr(scorers, "train_scorer", train_and_count)
-        assert main([*arguments, "--out", str(out)]) == 130
-        assert f"--out {out}" in capsys.readouterr().err
-        assert not (out / "report.html").exists()
-        assert main([*arguments, "--no-uses", "--out", str(out)]) == 2
-        assert "uses: True there, none here" in capsys.readouterr().err
-        monkeypatch.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
-        with monkeypatch.context() as patch:
-            patch.setattr(training, "use_score", raising(KeyboardInterrupt()))
-            assert main([*arguments, "--out", str(out)]) == 130
-        monkeypatch.undo()
-        monkeypatch.setattr(scorers, "train_scorer", lambda *_, **__: pytest.fail("again"))
-        assert main([*arguments, "--out", str(out)]) == 0
-    assert seeds == [0, 0, 1, 1, 1]
-    for file in ("results.csv", "wins.csv", "faithfulness.csv", "scorer-0.safetensors", "scorer-1.safetensors"):
-        assert (out / file).read_bytes() == (whole / file).read_bytes()
-
-
-def test_a_classifier_from_the_cache_is_the_trained_one_to_the_bit() -> None:
-    store: dict[str, dict[str, torch.Tensor]] = {}
-
-    def cached(name, key, make):
-        if name not in store:
-            store[name] = {key: value.clone() for key, value in make().items()}
-        return store[name]
-
-    birds = RatedBirds(20, 40, seed=0)
-    first, again = (train_classifier(birds, epochs=1, device=torch.device("cpu"), cached=cached) for _ in range(2))
-    assert len(store) == 1
-    with torch.no_grad():
-        assert torch.equal(first.model(first.images), again.model(again.images))
-
-
-def test_one_pair_of_each_perturbation_is_drawn() -> None:
-    names = tuple(PERTURBATIONS)[:2]
-    images, maps, classes = torch.rand(3, 3, 8, 8), np.arange(3 * 64.0).reshape(3, 1, 8, 8), np.zeros(3, int)
-    pairs = RobustnessPairs(
-        *("Q5", images, images.flip(0), maps, maps[::-1], classes, classes),
-        *((names[1], names[0], names[1]), np.array([0.5, 1.0, 2.0]), np.arange(3), 0, 0),
-    )
-    rows = training.perturbation_rows(pairs)
-    assert [row.label for row in rows] == [f"{names[0]}, 1", f"{names[1]}, 0.5"]
-    np.testing.assert_array_equal(rows[1].cells[1], images[2].permute(1, 2, 0).numpy())
+        assert main(arguments) == 0
+        assert main([*arguments, "--no-uses"]) == 2
+    assert "uses: True there, none here" in capsys.readouterr().err
+    for file in ("results.csv", "wins.csv", "faithfulness.csv", "steering.csv", "scorer.safetensors"):
+        assert (out / file).read_bytes() == (folder / file).read_bytes()
 
 
 def test_peoples_figures_are_followed_by_the_papers_where_they_are_comparable() -> None:
@@ -228,51 +126,96 @@ def test_sparseness_is_correlated_with_the_votes_of_the_ratings_folder_alone(tra
     assert (table.n == 7 * 12).all()
 
 
-def test_a_single_annotator_missing_questions_and_no_labels_are_normal(run, tmp_path: Path) -> None:
-    folder = write_pasta_release(tmp_path / "single", n_images=4, explainers=EXPLAINERS, n_annotators=1)
-    records = read_records(folder)
-    for record in records[::5]:
-        del record["Annotation"][0]["Q2"]
-    write_records(folder, records)
-    code, _, err = run("--data", folder, "--question", "Q1,Q2", "--no-labelled", *QUICK, "--out", "few")
-    assert code == 0, err
-    assert "Votes are missing: Q2" in Path("few/report.html").read_text(encoding="utf-8")
-    assert load_scorer("few/scorer.safetensors").labels is None
+def test_train_and_score_a_folder_laid_out_as_the_release(tmp_path: Path) -> None:
+    release = write_pasta_release(tmp_path, datasets=("coco", "pascalpart"), n_images=3, explainers=EXPLAINERS)
+    trained, scored, base = tmp_path / "trained", tmp_path / "scored", release / "result_dataset"
+    settings = shlex.split("--question Q1 --sentence release --labels image-name")
+    with smaller(figures=False):
+        assert main(["pasta", "train", "--data", str(release), *QUICK, *settings, "--out", str(trained)]) == 0
+    scorer = load_scorer(trained / "scorer.safetensors")
+    assert (scorer.settings["sentence"], scorer.labelled_by) == ("release", "image-name")
+    # A folder, in which each split has a scorer, too.
+    folders = ["--images", str(base / "imgs"), "--explanations", str(base / "expl"), "--scorer", str(trained)]
+    assert main(["pasta", "score", *folders, *QUICK[-3:], "--out", str(scored)]) == 0
+    frame = pd.read_csv(scored / "scores.csv", keep_default_na=False, dtype={"explainer": str})
+    frame = frame.set_index("explanation")
+    records = read_records(release)
+    assert len(frame) == len(records) == 60
+    assert set(frame.note) == {""}
+    assert set(frame.explainer) == set(EXPLAINERS)
+    assert frame.modality.value_counts().to_dict() == {"drawing": 42, "concepts": 18}
+    # Each as by hand, with the label in the name of its image, which is not the class predicted.
+    rated = PastaRatings(release, labels="image-name")
+    embeddings = Embedder.from_settings("embedded", scorer.settings).embed(rated.explanations)
+    expected = scorer.score(embeddings, rated.labels.tolist())[:, 0].numpy()
+    suffixes = {"drawing": ".png", "concepts": ".json"}
+    names = [Path(record["explication"]).stem for record in records]
+    files = [name + suffixes[kind] for name, kind in zip(names, rated.modalities.tolist(), strict=True)]
+    np.testing.assert_allclose(frame.loc[files].Q1.astype(float), expected, atol=6e-5)
+    page = "".join((scored / "report.html").read_text().split())
+    assert "image-name" in page
 
 
-def test_a_cache_is_filled_and_used(run, release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("--data", release, "--question", "Q1", *QUICK, "--cache", "kept")
-    assert run(*arguments, "--out", "first")[0] == 0
-    refuse = raising(AssertionError("the encoder was asked although everything is in the cache"))
-    for name in ("encode_images", "encode_texts"):
-        monkeypatch.setattr(f"quantus_concepts.pasta.encoders.embedded_encoder.EmbeddedEncoder.{name}", refuse)
-    code, _, err = run(*arguments, "--out", "second")
-    assert code == 0, err
-    for file in ("results.csv", "scorer.safetensors"):
-        assert Path("first", file).read_bytes() == Path("second", file).read_bytes()
+def test_a_released_scorer_takes_the_images_label_and_the_released_sentence(tmp_path: Path) -> None:
+    scorer = Scorer(768, seed=1)
+    with torch.no_grad():
+        scorer.biases[-1].fill_(1.1)
+    tensors = [value[0] for pair in zip(scorer.weights, scorer.biases, strict=True) for value in pair]
+    torch.save(dict(zip(RELEASED_KEYS, tensors, strict=True)), tmp_path / "PASTA_Q1.pth")
+    loaded = load_scorer(tmp_path / "PASTA_Q1.pth")
+    assert loaded.settings == {"sentence": "release"}
+    assert loaded.labelled_by == "image-name"
+    embeddings = torch.zeros(1, 768)
+    # 1 + 4 * 1.1 or so: the release leaves what is above 5.
+    assert loaded.score(embeddings, ["cat"])[0, 0] == 5
+    assert loaded.score(embeddings, ["cat"], clip=False)[0, 0] > 5
+
+
+def test_ratings_in_one_table(tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(0), []
+    for image, place in itertools.product(range(9), range(8)):
+        Image.new("RGB", (16, 16), (20 * image, 9, 9)).save(tmp_path / f"{image}.png")
+        explainer = tmp_path / f"explainer {place}"
+        explainer.mkdir(exist_ok=True)
+        if place % 4 == 3:
+            (explainer / f"{image}.json").write_text(json.dumps({"fur": 0.5, "beak": rng.normal()}))
+        else:
+            np.save(explainer / f"{image}.npy", rng.random((4, 4)))
+        votes = rng.integers(1, 6, (2, 2))
+        label = ("newt", "dog", "fish")[image % 3]
+        rows += [(f"{image}.png", explainer.name, name, label, *of) for name, of in zip("AB", votes, strict=True)]
+    frame = pd.DataFrame(rows, columns=["image", "explainer", "rater", "label", "Q1", "Q3"])
+    frame.to_csv(tmp_path / "ratings.csv", index=False)
+    with smaller(figures=False):
+        arguments = ["--data", str(tmp_path / "ratings.csv"), *QUICK, "--out", str(tmp_path / "out")]
+        assert main(["pasta", "train", *arguments]) == 0
+    scorer = load_scorer(tmp_path / "out" / "scorer.safetensors")
+    # All questions are those with votes.
+    assert scorer.questions == ("Q1", "Q3")
+    assert list(scorer.labels) == ["dog", "fish", "newt"]
+    assert scorer.metadata["ratings"] == "ratings.csv"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--question", "Q9"], "`--question` to be all or some of Q1"),
-        (["--encoder-weights", "scorer.txt"], "`--encoder-weights` has no effect on the embedded encoder"),
-        (["--data", "."], "human_annotations.json"),
-    ],
+    {
+        "--question Q9": "`--question` to be all or some of Q1",
+        "--encoder-weights scorer.txt": "`--encoder-weights` has no effect on the embedded encoder",
+        "--data empty": "human_annotations.json",
+        "--data broken": "2 faulty votes",
+    }.items(),
 )
-def test_refusals(run, release: Path, arguments: list[str], message: str) -> None:
-    Path("scorer.txt").touch()
-    code, _, err = run("--data", release, *QUICK, *arguments)
-    assert code == 2
-    assert message in err
-
-
-def test_votes_out_of_range_are_all_listed(run, tmp_path: Path) -> None:
-    folder = write_pasta_release(tmp_path / "broken", n_images=6, explainers=EXPLAINERS)
-    records = read_records(folder)
+def test_refusals(
+    arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release = write_pasta_release(tmp_path / "release", n_images=6, explainers=("0", "3", "40"))
+    broken = shutil.copytree(release, Path("broken"))
+    records = read_records(broken)
     for record, vote in zip(records, (0, 6), strict=False):
         record["Annotation"][0]["Q1"] = vote
-    write_records(folder, records)
-    code, _, err = run("--data", folder, *QUICK)
-    assert code == 2
-    assert "2 faulty votes" in err
+    write_records(broken, records)
+    Path("scorer.txt").touch()
+    Path("empty").mkdir()
+    assert main(["pasta", "train", "--data", str(release), *QUICK, *shlex.split(arguments)]) == 2
+    assert message in capsys.readouterr().err
