@@ -164,7 +164,8 @@ def score_own(
         ).tensors()
 
     key = {"settings": folder.settings, "device": str(settings.device), "model": own.name, "data": data.fingerprint}
-    state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key | {"drawn": seed_number}, run))
+    key |= {"drawn": seed_number, "weights": own.fingerprint}
+    state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key, run))
     frame, compared = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
     return Rival(own.name, OWN, _named(frame), compared)
 

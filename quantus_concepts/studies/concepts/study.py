@@ -136,6 +136,9 @@ class OneSeed:
         source = "small" if network is None else network.source
         self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
         self.key |= {"network": source, "normalisation": [data.mean, data.std]}
+        if network is not None:
+            # A file of code may read other weights than before, and is itself the same.
+            self.key |= {"weights": fingerprint_of(network.module)}
 
     def scores(self) -> pd.DataFrame:
         """Return the scores of all models, and the accuracies of other settings of the bank."""
