@@ -29,6 +29,8 @@ PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "sc
 VERDICTS = {"above": "above", "at": "within", "below": "below", "": "–"}
 #: Columns of a table's CSV that are numbers.
 _NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
+#: Columns, names of rows included, for which a telephone is wide enough.
+_FIT = 4
 
 Writer = Callable[[float], str]
 
@@ -164,8 +166,17 @@ class Table:
             shown = Markup("<b>{}</b>" if best else "{}").format(text)
             return str(shown + Markup("<small>{}</small>").format(small) if small else shown)
 
-        styler = self._written(cell).style.format_index(escape="html").format_index(escape="html", axis="columns")
-        attributes = Markup('class="numbers" aria-label="{}"').format(self.title)
+        wide = self._written(cell)
+        kind = "numbers"
+        if wide.index.nlevels + wide.shape[1] > _FIT:
+            # On a narrow screen a row is a card, whose numbers need the names of their columns.
+            kind = "numbers cards"
+            for position, label in enumerate(wide.columns):
+                name = ", ".join(filter(None, map(str, label if isinstance(label, tuple) else (label,))))
+                named = Markup('<span class="column">{}</span>').format(name)
+                wide.isetitem(position, [str(named) + text if text else "" for text in wide.iloc[:, position]])
+        styler = wide.style.format_index(escape="html").format_index(escape="html", axis="columns")
+        attributes = Markup('class="{}" aria-label="{}"').format(kind, self.title)
         return Markup(styler.to_html(table_attributes=attributes, table_uuid=f"T{self.name}", cell_ids=False))
 
     @property
