@@ -153,9 +153,10 @@ def test_models_that_are_never_right_on_the_same_class_and_that_have_other_conce
     }
     assert "& – (3 undefined)" in Path("out/tables/models.tex").read_text("utf-8")
     assert "Undefined: too few classes have a correctly classified image" in page
-    assert "CGIM correlation, by value & network() of first.py & apple() of models.py & – & – & – & – & no verdict" in Path(
-        "out/tables/models-compared.tex"
-    ).read_text("utf-8")
+    assert (
+        "CGIM correlation, by value & network() of first.py & apple() of models.py & – & – & – & – & no verdict"
+        in Path("out/tables/models-compared.tex").read_text("utf-8")
+    )
     # One of the two has a concept that is left out of the bank.
     assert "pear() of models.py has concepts that the study&#39;s models lack: blue." in page
     assert "apple() of models.py has" not in page
