@@ -37,6 +37,7 @@ OF_CLASSES = (CLASS_IMPORTANCE, CLASS_CONCEPTS)
 RIVALS_BY = ("value", "contribution")
 #: Times that classes are shuffled for a range of chance.
 N_SHUFFLED = 199
+ROUNDING = 1e-9
 KEYS = ["metric", "explanation", "l", "alpha"]
 
 Pair = tuple[str, str, pd.DataFrame, pd.DataFrame]
@@ -94,7 +95,9 @@ def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     counts = pick(images, metric=ACCURACY)["label"].value_counts(normalize=True)
     chance = {ACCURACY: counts.max(), CEM_GAIN: 0.0, PART_SPECIFICITY: 0.0}
     for metric, value in chance.items():
-        rows.loc[pick(rows, metric=metric, item="").index, ["random_low", "random_high"]] = value
+        # Means of scores that add up to chance miss it by rounding.
+        ends = value - ROUNDING, value + ROUNDING
+        rows.loc[pick(rows, metric=metric, item="").index, ["random_low", "random_high"]] = ends
     correlations = pick(rows, metric=CGIM_CORRELATION, item_kind="concept", item="")
     for explanation in RIVALS_BY:
         chosen = pick(correlations, explanation=explanation).index

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -198,7 +198,7 @@ def without_verdict(compared: pd.DataFrame, models: Collection[str]) -> pd.DataF
     return compared.assign(verdict=np.where(of_them, NO_VERDICT, ""))
 
 
-def verdict_and_text(row: Mapping[Hashable, Any], unknowing: Collection[str]) -> tuple[str, str]:
+def verdict_and_text(row: pd.Series, unknowing: Collection[str]) -> tuple[str, str]:
     """Return the verdict of a model's number, and how a cell shows both; none on the concepts of `unknowing` models."""
     if math.isnan(row["value"]):
         return "", f"– ({row['undefined']} undefined)" if row["metric"] == CGIM_CORRELATION else ""
@@ -229,7 +229,7 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         CGIM_CORRELATION: pick(cells, metric=CGIM_CORRELATION, item_kind="concept", item=""),
     }
     cells = pd.concat(columns.values(), ignore_index=True)
-    cells[["verdict", "text"]] = [verdict_and_text(row, unknowing) for row in cells.to_dict("records")]
+    cells[["verdict", "text"]] = [verdict_and_text(row, unknowing) for _, row in cells.iterrows()]
     rankings = {"": ""} | {name: RANKINGS[name] for name in RIVALS_BY}
     cells = ordered(cells.fillna({"explanation": ""}), model=list(of_model), metric=list(columns), explanation=rankings)
     caption = (
