@@ -145,7 +145,7 @@ def _headline(table: pd.DataFrame) -> pd.DataFrame:
     plain = {"item": (), "baseline": (), "explanation": ("contribution",), "item_kind": ("concept",)}
     rows = table[table["metric"] != INTERVENED] if "metric" in table else table
     if "model" in rows:
-        rows = rows[rows["model"] != RANDOM_BANKS]
+        rows = rows[~rows["model"].astype(str).str.startswith(RANDOM_BANKS)]
     for name, choices in plain.items():
         if name in rows:
             column = rows[name]

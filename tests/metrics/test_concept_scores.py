@@ -379,10 +379,15 @@ def test_random_banks_are_controls_as_the_faq_says() -> None:
 
     table = score_concepts(model, batches, controls={"random banks": banks()}, **settings)
     pd.testing.assert_frame_equal(table, score_concepts(model, batches, **settings), check_exact=True)
-    with pytest.warns(UserWarning, match="Random banks of 'A' are not scored.*controls={'random banks': models"):
-        alone = score_concepts({"A": model, "B": joint}, batches, **settings)
-    assert {*alone["model"]} == {"A", "B"}
     both = {"A": model, "B": joint}
+    # Each of several models has those that it has alone.
+    other = PostHocCBM.fit(backbone, batches, bank=bank, random_banks=2, seed=1)
+    several = score_concepts({"A": model, "B": joint, "C": other}, batches, **settings)
+    assert [*several["model"].unique()] == ["A", "B", "C", "random banks of A", "random banks of C"]
+    for name, fitted in (("A", model), ("C", other)):
+        alone = score_concepts(fitted, batches, **settings).query("model == 'random banks'")
+        rows = several[several["model"] == f"random banks of {name}"].assign(model="random banks")
+        pd.testing.assert_frame_equal(rows.reset_index(drop=True), alone.reset_index(drop=True), check_exact=True)
     with_banks = score_concepts(both, batches, controls={"random banks": both["A"].random_models()}, **settings)
     rows = [part[part["model"] == "random banks"].reset_index(drop=True) for part in (with_banks, table)]
     pd.testing.assert_frame_equal(*rows, check_exact=True)

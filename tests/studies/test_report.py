@@ -180,3 +180,16 @@ def test_one_well_formed_page_that_loads_nothing_and_files_of_all_it_shows(tmp_p
     for name in ("tables/verdicts.csv", "figures/picture.png", "figures/picture.svg", *tables):
         # The same run writes the same.
         assert (out / name).read_bytes() == (again / name).read_bytes(), name
+
+
+def test_a_row_of_a_wide_table_is_complete_by_itself_on_a_narrow_screen():
+    rows = [row(1, what="a", by=by, metric=metric, level="<1>") for by in ("<x>", "y") for metric in "mno"]
+    html = Table("one", "", pd.DataFrame(rows), ["what", "by"], ["metric", "level"], number).html
+    first, second = re.findall("<tr>(.*?)</tr>", html, re.DOTALL)[2:]
+    assert re.findall("<th [^>]*>(.*?)</th>", first) == ["a", "&lt;x&gt;"]
+    assert re.findall("<th [^>]*>(.*?)</th>", second) == ['<span class="again">a</span>', "y"]
+    for html_row in (first, second):
+        cells = re.findall("<td [^>]*>(.*?)</td>", html_row)
+        assert cells == [f'<span class="column">{name}, &lt;1&gt;</span>1.00' for name in "mno"]
+    # Four columns fit.
+    assert 'class="column"' not in Table("one", "", pd.DataFrame(rows[:2]), ["what", "by"], ["metric", "level"]).html

@@ -139,7 +139,18 @@ def _timm(model: str, weights: str | None) -> Network:
     config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
     size = int((config.get("input_size") or (3, 224, 224))[1])
     mean, std = own_normalisation(module) or (None, None)
-    return Network(module, f"{model} of timm", "timm", mean, std, size)
+    # The tag of published weights says on what they were trained.
+    of_imagenet = weights != NO_WEIGHTS and config.get("num_classes") == 1000 and "in1k" in str(config.get("tag"))
+    names = imagenet_names() if of_imagenet else None
+    return Network(module, f"{model} of timm", "timm", mean, std, size, class_names=names)
+
+
+def imagenet_names() -> list[str]:
+    """Return the names of ImageNet's 1000 classes, as torchvision has them: no two are the same."""
+    from torchvision import models
+
+    names: list[str] = models.get_model_weights("resnet18")["DEFAULT"].meta["categories"]
+    return names
 
 
 def _pytorchcv(model: str, weights: str | None) -> Network:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,6 @@ import pandas as pd
 import torch
 
 from captum_concepts._support.checks import as_list, check_choice, check_range, check_whole
-from captum_concepts._support.running import warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import to_presence
@@ -54,6 +54,7 @@ from quantus_concepts.metrics.streaming.substitutions import (
     substitution_images,
     substitution_table,
 )
+from quantus_concepts.metrics.streaming.table import concept_table
 
 #: On how many images each random bank of a model is scored for CLM.
 RANDOM_MAPS = 200
@@ -146,8 +147,9 @@ def score_concepts(
         Baseline models, or random banks of the embeddings of a single `captum_concepts.PostHocCBM` or
         `captum_concepts.BottleneckCBM` (`quantus_concepts.functional.random_banks`), or a dict of them by one name.
         Each number is their mean, with ``low`` and ``high`` the range of 95 % of them. By default the random banks that
-        a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks", with a `control_stride`
-        for which each is scored for CLM on 200 images of the loader's data set.
+        each model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks", or of several models as
+        "random banks of" and the model's name, with a `control_stride` for which each is scored for CLM on 200 images
+        of the loader's data set.
     control_stride : int
         The CLM of a control is computed on every `control_stride`-th image, other ones for each control: making maps
         takes most of the time.
@@ -201,11 +203,6 @@ def score_concepts(
     ValueError
         If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
 
-    Warns
-    -----
-    UserWarning
-        If `model` is a dict of models with random banks, which are then not scored, and there are no `controls`.
-
     Examples
     --------
     >>> import torch
@@ -220,13 +217,11 @@ def score_concepts(
     ['CEM', 'CEM gain', 'accuracy', 'negative first']
     """
     several = model if isinstance(model, Mapping) and not controls and not per_image else {}
-    fitted = [name for name, concept_model in several.items() if models_of_random_banks(concept_model)]
-    if fitted:
-        warn_user(
-            f"Random banks of {', '.join(map(repr, fitted))} are not scored: by default only those of a single model "
-            "are. Score each model by itself, or pass those of one, "
-            f"`controls={{{RANDOM_BANKS!r}: models[{fitted[0]!r}].random_models()}}`."
-        )
+    banks = {f"{RANDOM_BANKS} of {name}": models_of_random_banks(own) for name, own in several.items()}
+    banks = {name: own for name, own in banks.items() if own}
+    if banks:
+        controls = {RANDOM_BANKS: [bank for own in banks.values() for bank in own]}
+        control_stride = _bank_stride(getattr(loader, "dataset", None), control_stride)
     state = concept_state(
         model,
         loader,
@@ -252,7 +247,18 @@ def score_concepts(
         seed=seed,
         display_progressbar=display_progressbar,
     )
-    return state.images() if per_image else state.table()
+    if per_image:
+        return state.images()
+    if not banks:
+        return state.table()
+    controls_of = iter(state.controls)
+    groups = {name: list(itertools.islice(controls_of, len(own))) for name, own in banks.items()}
+    return concept_table(state.models, groups, state.class_names, state.concept_names)
+
+
+def _bank_stride(data: object, stride: int) -> int:
+    """Return the stride of random banks: scores vary more between banks than images, and maps take most of the time."""
+    return max(stride, len(data) // RANDOM_MAPS if isinstance(data, Sized) else 0)
 
 
 def concept_state(
@@ -376,9 +382,7 @@ def concept_state(
     if controls is not None and not control_models and not isinstance(model, Mapping):
         control_models = models_of_random_banks(model)
         if control_models:
-            # Scores vary more between banks than between images, and maps take most of the time.
-            n_images = len(data) if hasattr(data, "__len__") else 0
-            control, control_stride = RANDOM_BANKS, max(control_stride, n_images // RANDOM_MAPS)
+            control, control_stride = RANDOM_BANKS, _bank_stride(data, control_stride)
 
     columns = getattr(truth_of("class_concepts", class_concepts), "columns", None)
     for concept_model in models.values():

@@ -102,7 +102,7 @@ def intervention_curve(
         "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
     }
     states = run_models(scorers, loader, bound, display_progressbar=display_progressbar)
-    return curves_of(concept_table(list(zip(models, states, strict=True)), "", [], None, None))
+    return curves_of(concept_table(list(zip(models, states, strict=True)), {}, None, None))
 
 
 def curves_of(scores: pd.DataFrame) -> pd.DataFrame:

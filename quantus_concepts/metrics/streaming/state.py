@@ -87,7 +87,8 @@ class ConceptState:
 
     def table(self) -> pd.DataFrame:
         """Return the table of `score_concepts`."""
-        return concept_table(self.models, self.control, self.controls, self.class_names, self.concept_names)
+        controls = {self.control: self.controls} if self.control else {}
+        return concept_table(self.models, controls, self.class_names, self.concept_names)
 
     def images(self) -> pd.DataFrame:
         """Return the table of `score_concepts` with ``per_image=True``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,17 +76,16 @@ def item_rows(scores: Numbers, names: Sequence[str], **fields: Any) -> list[Row]
 
 def concept_table(
     models: Sequence[tuple[str, ModelState]],
-    control: str,
-    controls: Sequence[ModelState],
+    controls: Mapping[str, Sequence[ModelState]],
     class_names: Sequence[str] | None,
     concept_names: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """Return a row for each number, models in their order and controls, which have one name, after them."""
+    """Return a row for each number, models in their order and the controls of each name after them."""
     names = names_of(models[0][1], class_names, concept_names)
     tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in models]
-    if control:
+    for control, states in controls.items():
         of_control = partial(model_rows, classes=names[0], concepts=names[1], model=control, intervals=False)
-        tables.append(control_table([*map(of_control, controls)]))
+        tables.append(control_table([*map(of_control, states)]))
     return pd.concat(tables, ignore_index=True)
 
 

@@ -29,6 +29,8 @@ PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "sc
 VERDICTS = {"above": "above", "at": "within", "below": "below", "": "–"}
 #: Columns of a table's CSV that are numbers.
 _NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
+#: Columns, names of rows included, for which a telephone is wide enough.
+_FIT = 4
 
 Writer = Callable[[float], str]
 
@@ -164,9 +166,16 @@ class Table:
             shown = Markup("<b>{}</b>" if best else "{}").format(text)
             return str(shown + Markup("<small>{}</small>").format(small) if small else shown)
 
-        styler = self._written(cell).style.format_index(escape="html").format_index(escape="html", axis="columns")
-        attributes = Markup('class="numbers" aria-label="{}"').format(self.title)
-        return Markup(styler.to_html(table_attributes=attributes, table_uuid=f"T{self.name}", cell_ids=False))
+        wide = self._written(cell)
+        is_cards = wide.index.nlevels + wide.shape[1] > _FIT
+        if is_cards:
+            _name_cells(wide)
+        styler = wide.style.format_index(escape=None if is_cards else "html")
+        styler = styler.format_index(escape="html", axis="columns")
+        kind = "numbers cards" if is_cards else "numbers"
+        attributes = Markup('class="{}" aria-label="{}"').format(kind, self.title)
+        options = {"table_uuid": f"T{self.name}", "cell_ids": False, "sparse_index": not is_cards}
+        return Markup(styler.to_html(table_attributes=attributes, **options))
 
     @property
     def latex(self) -> str:
@@ -194,6 +203,27 @@ class Table:
         ]
         columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in self.frame)]
         return frame[list(dict.fromkeys(columns))].assign(verdict=verdicts).to_csv(index=False)
+
+
+def _name_cells(wide: pd.DataFrame) -> None:
+    """Give each cell the name of its column and each row all its names: on a narrow screen a row is a card.
+
+    Names of columns, and names of rows that the row above has too, are seen on a narrow screen alone.
+    """
+    for position, label in enumerate(wide.columns):
+        name = ", ".join(filter(None, map(str, label if isinstance(label, tuple) else (label,))))
+        named = Markup('<span class="column">{}</span>').format(name)
+        wide.isetitem(position, [str(named) + text if text else "" for text in wide.iloc[:, position]])
+    if wide.index.nlevels == 1:
+        wide.index = wide.index.map(lambda label: str(escape(label)))
+        return
+    rows, above = [], ()
+    for row in wide.index:
+        again = [row[: level + 1] == above[: level + 1] for level in range(len(row))]
+        shown = (Markup('<span class="again">{}</span>' if is_above else "{}") for is_above in again)
+        rows.append([str(text.format(label)) for text, label in zip(shown, row, strict=True)])
+        above = row
+    wide.index = pd.MultiIndex.from_tuples(rows)
 
 
 def _order(column: pd.Series) -> list[Any]:

@@ -163,8 +163,9 @@ def score_own(
             display_progressbar=settings.progress,
         ).tensors()
 
-    key = {"settings": folder.settings, "device": str(settings.device), "model": own.name, "data": data.fingerprint}
-    state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key | {"drawn": seed_number}, run))
+    key: dict[str, object] = {"settings": folder.settings, "device": str(settings.device), "model": own.name}
+    key |= {"data": data.fingerprint, "drawn": seed_number, "weights": own.fingerprint}
+    state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key, run))
     frame, compared = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
     return Rival(own.name, OWN, _named(frame), compared)
 

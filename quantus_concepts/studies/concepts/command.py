@@ -55,6 +55,7 @@ _painted = partial(typer.Option, rich_help_panel=PAINTED)
 _FEW = "Minimum number of training images with a concept, and without it; other concepts are left out."
 _CONCEPTS = "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between."
 _LABELS = "cub: concept labels per image, or by majority of the class (majority)."
+_FEWER = "cub, folder: at most so many training and so many test images of each class, drawn with --seed."
 _PRECISION = "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it."
 _SEEDS = "Number of seeds, counted up from --seed (painted: 4, else 1)."
 _ABOUT = "folder: CSV of concept and part, where names do not tell."
@@ -83,6 +84,7 @@ def benchmark_concepts(
     parts: Annotated[Path | None, _file(help="folder: CSV of part points, for CLM.")] = None,
     part_of_concept: Annotated[Path | None, _file(help=_ABOUT)] = None,
     labels: Annotated[Literal["image", "majority"], _data(help=_LABELS)] = "image",
+    images_per_class: Annotated[int | None, _data(min=1, max=MANY, help=_FEWER)] = None,
     method: Annotated[Literal["svm", "mean"], _bank(help="svm, or mean (FastCAV).")] = "svm",
     C: Annotated[float, typer.Option("--C", min=0, max=MANY, help=_STRENGTH, rich_help_panel="Concept bank")] = 1.0,
     n_pos: Annotated[int, _count(help="Number of images with the concept.")] = 100,
@@ -134,7 +136,7 @@ def benchmark_concepts(
     trains, given = specs[0] == SMALL, [spec for spec in specs if spec != SMALL]
     normalised = normalisation(mean, std, unnormalised)
     if data == "painted":
-        refuse_without_effect("with --data painted", root=root, concepts=concepts)
+        refuse_without_effect("with --data painted", root=root, concepts=concepts, images_per_class=images_per_class)
     else:
         require(f"with --data {data}", root=root, **({"concepts": concepts} if data == "folder" else {}))
     if data != "folder":
@@ -179,6 +181,7 @@ def benchmark_concepts(
     of_folder: dict[str, Any] = {"root": root, "concepts": concepts, "parts": parts, "part_of_concept": part_of_concept}
     many: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "seeds": range(seed, seed + n_seeds)}
     more: dict[str, Any] = {"min_images": min_images, "image_size": image_size, "progress": progress}
+    more |= {"images_per_class": images_per_class}
     source = Source(data=data, labels=labels, birds=birds, **of_folder, **many, **more)
     how = Settings(
         bank={"method": method, "C": C, "n_pos": n_pos, "n_neg": n_neg, "min_images": min_images},

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 
 from quantus_concepts.comparison import compare
-from quantus_concepts.functional import find_discoveries, seeds_interval
+from quantus_concepts.functional import cgim, find_discoveries, seeds_interval
 from quantus_concepts.functional.differences import seeds_difference
 from quantus_concepts.functional.discoveries import Discoveries
 from quantus_concepts.functional.intervals import baseline_range
@@ -34,6 +35,9 @@ PLAIN = "plain backbone"
 OF_CLASSES = (CLASS_IMPORTANCE, CLASS_CONCEPTS)
 #: Rankings by which several backbones and models are compared.
 RIVALS_BY = ("value", "contribution")
+#: Times that classes are shuffled for a range of chance.
+N_SHUFFLED = 199
+ROUNDING = 1e-9
 KEYS = ["metric", "explanation", "l", "alpha"]
 
 Pair = tuple[str, str, pd.DataFrame, pd.DataFrame]
@@ -78,6 +82,43 @@ def compare_rivals(compared: Mapping[str, pd.DataFrame], same_images: bool) -> p
 def concepts_of(images: pd.DataFrame) -> set[str]:
     """Return the concepts that a table of scores of images is about."""
     return {*pick(images, metric=CLASS_CONCEPTS)["item"]}
+
+
+def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a model without random banks, with chance in place of their range.
+
+    For the accuracy it is the share of the commonest class, for CEM gain and part specificity 0. For the mean CGIM
+    correlation it is the range of 95 % of those with the classes of the truth shuffled, by the value and the
+    contribution.
+    """
+    rows = rows.copy()
+    counts = pick(images, metric=ACCURACY)["label"].value_counts(normalize=True)
+    chance = {ACCURACY: counts.max(), CEM_GAIN: 0.0, PART_SPECIFICITY: 0.0}
+    for metric, value in chance.items():
+        # Means of scores that add up to chance miss it by rounding.
+        ends = value - ROUNDING, value + ROUNDING
+        rows.loc[pick(rows, metric=metric, item="").index, ["random_low", "random_high"]] = ends
+    correlations = pick(rows, metric=CGIM_CORRELATION, item_kind="concept", item="")
+    for explanation in RIVALS_BY:
+        chosen = pick(correlations, explanation=explanation).index
+        if len(chosen):
+            draws = [shuffled_correlations(seed, explanation) for _, seed in images.groupby("seed")]
+            rows.loc[chosen, ["random_low", "random_high"]] = baseline_range(np.mean(draws, axis=0))
+    return rows
+
+
+def shuffled_correlations(images: pd.DataFrame, explanation: str) -> np.ndarray:
+    """Return the mean CGIM correlation for each of `N_SHUFFLED` times that the classes of the truth are shuffled."""
+    importance, truth = (
+        torch.tensor(part.pivot(index="label", columns="item", values="value").to_numpy(float))
+        for part in (
+            pick(images, metric=CLASS_IMPORTANCE, explanation=explanation),
+            pick(images, metric=CLASS_CONCEPTS),
+        )
+    )
+    rng = np.random.default_rng(0)
+    orders = (torch.as_tensor(rng.permutation(len(truth))) for _ in range(N_SHUFFLED))
+    return np.array([float(cgim(importance, truth[order], centred=True).nanmean()) for order in orders])
 
 
 def _own_scores(images: pd.DataFrame) -> pd.DataFrame:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 from captum_concepts._support.fingerprints import fingerprint_of
@@ -15,7 +16,7 @@ from captum_concepts.backbones.networks import Network
 from captum_concepts.bank.directions import list_first
 from captum_concepts.bank.learnable import find_learnable
 from quantus_concepts.datasets import PaintedBirds
-from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.painted.images import KeptImages, painted_birds
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 
@@ -38,6 +39,8 @@ class Source:
     parts: Path | None = None
     part_of_concept: Path | None = None
     labels: str = "image"
+    #: Most training and most test images of a class of photographs.
+    images_per_class: int | None = None
     n_train: int = 0
     n_test: int = 0
     birds: dict[str, Any] = field(default_factory=dict)
@@ -135,7 +138,40 @@ def same_images(source: Source, network: Network, seed_number: int = 0) -> Bench
     """Return the images of a seed as a network takes them, with all concepts."""
     if source.data == "painted":
         return _painted(source, network, seed_number)
-    return _cub(source, network) if source.data == "cub" else _folder(source, network)
+    data = _cub(source, network) if source.data == "cub" else _folder(source, network)
+    return data if source.images_per_class is None else fewer_images(data, source.images_per_class, source.seeds[0])
+
+
+def fewer_images(data: BenchmarkData, per_class: int, seed: int) -> BenchmarkData:
+    """Draw at most so many training and so many test images of each class; class concepts stay those of all."""
+    rng = np.random.default_rng(seed)
+    train, test = (_SomeImages(part, _draw_rows(part.labels, per_class, rng)) for part in (data.train, data.test))
+    note = (
+        f"At most {per_class} training and {per_class} test images of each class are used (--images-per-class), drawn "
+        f"with seed {seed}: {len(train)} of {len(data.train)} and {len(test)} of {len(data.test)}."
+    )
+    return dataclasses.replace(data, train=train, test=test, notes=[*data.notes, note])
+
+
+def _draw_rows(labels: Tensor, per_class: int, rng: np.random.Generator) -> list[int]:
+    order = rng.permutation(len(labels))
+    of_class = [order[labels.numpy()[order] == label][:per_class] for label in labels.unique().tolist()]
+    return sorted(np.concatenate(of_class).tolist())
+
+
+class _SomeImages(ConceptDataset):
+    """Some of the images of a data set."""
+
+    def __init__(self, dataset: ConceptDataset, rows: Sequence[int]) -> None:
+        self.dataset, self.rows = dataset, rows
+        self.class_names, self.concept_names = dataset.class_names, dataset.concept_names
+        self.part_names, self.part_of_concept = dataset.part_names, dataset.part_of_concept
+        self.class_concepts = dataset.class_concepts
+        self.labels, self.concept_labels = dataset.labels[rows], dataset.concept_labels[rows]
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one sample of the data set."""
+        return self.dataset[self.rows[index]]
 
 
 def learnable_concepts(source: Source, data: BenchmarkData) -> BenchmarkData:

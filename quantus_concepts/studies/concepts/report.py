@@ -24,6 +24,7 @@ from quantus_concepts.studies.concepts.comparisons import (
     compare_rivals,
     concepts_of,
     discoveries_of,
+    with_chance,
     with_image_intervals,
     with_own_ranges,
 )
@@ -138,12 +139,6 @@ def knows_classes(rows: pd.DataFrame) -> bool:
     return above or (held_out is not None and held_out["value"] >= WEAK)
 
 
-def has_random_range(rows: pd.DataFrame) -> bool:
-    """Whether the accuracy of random banks is known."""
-    accuracy = one(rows, model=POST_HOC, metric=ACCURACY, item="")
-    return accuracy is not None and pd.notna(accuracy["random_high"])
-
-
 def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdict]:
     """Return the answers on accuracy, presence, place and importance: in all images first.
 
@@ -203,17 +198,27 @@ def without_verdict(compared: pd.DataFrame, models: Collection[str]) -> pd.DataF
     return compared.assign(verdict=np.where(of_them, NO_VERDICT, ""))
 
 
+def verdict_and_text(row: pd.Series, unknowing: Collection[str]) -> tuple[str, str]:
+    """Return the verdict of a model's number, and how a cell shows both; none on the concepts of `unknowing` models."""
+    if math.isnan(row["value"]):
+        return "", f"– ({row['undefined']} undefined)" if row["metric"] == CGIM_CORRELATION else ""
+    is_silent = row["model"] in unknowing and row["metric"] != ACCURACY
+    verdict = NO_VERDICT if is_silent else Verdict.of("", row).verdict
+    return verdict, f"{DIFFERENCES[row['metric']](row['value'])} {verdict}"
+
+
 def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     """Return the numbers of each backbone and each model of the user's, and the paired differences of all of them."""
     if not collected.rivals:
         return []
     tables = {collected.name: collected.compared} | {rival.name: rival.compared for rival in collected.rivals}
-    of_model = {collected.name: pick(rows, model=POST_HOC)}
+    of_model, by_chance = {collected.name: pick(rows, model=POST_HOC)}, list[str]()
     for rival in collected.rivals:
-        own = joined(rival.frame, rival.compared, collected.same_images)
-        of_model[rival.name] = pick(own, model=POST_HOC)
-    # A model without random banks has no range that it could miss.
-    unknowing = [name for name, own in of_model.items() if has_random_range(own) and not knows_classes(own)]
+        own = pick(joined(rival.frame, rival.compared, collected.same_images), model=POST_HOC)
+        if RANDOM not in set(rival.frame["model"]):
+            own, by_chance = with_chance(own, rival.compared), [*by_chance, rival.name]
+        of_model[rival.name] = own
+    unknowing = [name for name, own in of_model.items() if not knows_classes(own)]
     concepts = {name: concepts_of(images) for name, images in tables.items()}
     others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
@@ -224,15 +229,21 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         CGIM_CORRELATION: pick(cells, metric=CGIM_CORRELATION, item_kind="concept", item=""),
     }
     cells = pd.concat(columns.values(), ignore_index=True)
-    missing = cells["value"].isna() & (cells["metric"] == CGIM_CORRELATION)
-    cells["text"] = [f"– ({n} undefined)" if gone else "" for n, gone in zip(cells["undefined"], missing, strict=True)]
+    cells[["verdict", "text"]] = [verdict_and_text(row, unknowing) for _, row in cells.iterrows()]
     rankings = {"": ""} | {name: RANKINGS[name] for name in RIVALS_BY}
     cells = ordered(cells.fillna({"explanation": ""}), model=list(of_model), metric=list(columns), explanation=rankings)
     caption = (
         "In % and percentage points; CGIM correlation: its mean over the concepts. The first concept of all images, "
-        "and maps at α = 1. Of a backbone it is the post-hoc CBM. The CSV has the random ranges that are known."
+        "and maps at α = 1. Of a backbone it is the post-hoc CBM. Above, within or below: against the model's random "
+        "banks; the CSV has the ranges."
     )
-    if (cells["text"] != "").any():
+    if by_chance:
+        caption += (
+            f" {', '.join(by_chance)}: without random banks, so the range is chance. It is the share of the commonest "
+            "class for the accuracy, 0 for CEM gain and part specificity, and where 95 % of the correlations lie when "
+            "classes are shuffled."
+        )
+    if cells["text"].str.endswith("undefined)").any():
         caption += " Undefined: too few classes have a correctly classified image, or the importance does not vary."
     differences = without_verdict(compare_rivals(tables, collected.same_images), unknowing)
     every = "Each pair on the same images, as above; p-values are corrected for all rows (Holm)."
@@ -242,7 +253,7 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         )
         every += "only CGIM correlation is over the concepts that all have."
     if unknowing:
-        every += f" No verdict on the concepts of {', '.join(unknowing)}: the accuracy is not above random banks."
+        every += f" No verdict on the concepts of {', '.join(unknowing)}: the accuracy is not above the random range."
     return [
         Table("models", "All models", cells, ["model"], ["metric", "explanation"], DIFFERENCES, caption),
         comparison_table("models-compared", "Paired differences of all models", differences, DIFFERENCES, every),

@@ -11,10 +11,12 @@ import pandas as pd
 import torch
 from torch import nn
 
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.running import to_model
 from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.directions import list_first
 from captum_concepts.models.cbm import PostHocCBM
+from captum_concepts.models.random_banks import stack_banks
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.studies.concepts.data import BenchmarkData, Source, learnable_concepts, same_images
 
@@ -38,6 +40,12 @@ class OwnModel:
     name: str
     model: ConceptModel
     network: Network
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what tells the weights apart, those of the random banks too: a file of code may read others."""
+        banks = getattr(self.model, "random_banks", ())
+        return fingerprint_of(self.model, stack_banks(banks) if banks else None)
 
 
 def load_model(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,8 @@ from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2
+#: Training images that are embedded, and cached, at a time, at least.
+EMBEDDED = 256
 TOPS = (1, 3, 5)
 #: Images on which the maps of one random bank are scored, at least.
 RANDOM_MAPS = 200
@@ -136,6 +139,9 @@ class OneSeed:
         source = "small" if network is None else network.source
         self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
         self.key |= {"network": source, "normalisation": [data.mean, data.std]}
+        if network is not None:
+            # A file of code may read other weights than before, and is itself the same.
+            self.key |= {"weights": fingerprint_of(network.module)}
 
     def scores(self) -> pd.DataFrame:
         """Return the scores of all models, and the accuracies of other settings of the bank."""
@@ -197,12 +203,12 @@ class OneSeed:
             backbone, classifier = small_backbone(networks[BACKBONE]), networks[BACKBONE].classifier
             train_loader: Iterable[Any] = folded_batches(data.train, settings.batch_size)
             models[TRADITIONAL] = traditional_model(networks[TRADITIONAL], train_loader, data.n_classes)
+            train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
         else:
-            train_loader = sample_loader(data.train, settings.batch_size, settings.readers)
             backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.device))
             normalised = normalisation_text(data)
             self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
-        train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
+            train_set = self._embed_parts(backbone)
         banks = data.concept_names, data.n_classes, settings.values
         controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed)
         bank = settings.fit_bank(train_set, data.concept_names, seed)
@@ -215,6 +221,22 @@ class OneSeed:
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.device)
         return Models(models, controls, post_hoc, backbone, train_set, classifier)
+
+    def _embed_parts(self, backbone: Backbone) -> Embeddings:
+        """Embed the training images, some at a time: an interrupted run goes on behind those that are finished."""
+        train, size = self.data.train, self.settings.batch_size
+        # Whole batches, so that numbers do not depend on the parts.
+        step = size * math.ceil(EMBEDDED / size)
+
+        def embedded(start: int) -> dict[str, Tensor]:
+            part = Subset(train, range(start, min(start + step, len(train))))
+            return embed(backbone, sample_loader(part, size, self.settings.readers))._asdict()
+
+        starts = progress(range(0, len(train), step), "Embedding images", show=self.settings.progress)
+        parts = [self._cached(f"embeddings {start}", partial(embedded, start)) for start in starts]
+        features, labels, concepts = (torch.cat([part[name] for part in parts]) for name in Embeddings._fields)
+        device = self.settings.device
+        return Embeddings(features.to(device), labels.to(device), concepts.to(device))
 
     @cached_property
     def test_features(self) -> Tensor:

@@ -306,9 +306,9 @@ def _classifier(module: nn.Module, backbone: Backbone, size: int) -> nn.Linear |
 
 
 def _class_names(network: Network, source: Source) -> list[str] | None:
-    """Return the names of the classes of a network of torchvision with weights that torchvision publishes."""
+    """Return the names of the classes of a network with the weights that timm or torchvision publishes."""
     if network.family != "torchvision":
-        return None
+        return network.class_names
     from torchvision import models
 
     published = models.get_model_weights(source.backbone)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts._support.files import shorten
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import hide_bars
 from captum_concepts._support.running import device_of
 from captum_concepts.backbones import Backbone
@@ -168,9 +169,19 @@ class Published(Point):
         """Whether small networks are trained."""
         return self.load is None
 
+    @cached_property
+    def network(self) -> Network:
+        """The network that is cut, with its normalisation."""
+        return SMALL_NETWORK if self.load is None else self.load()
+
+    @property
+    def key(self) -> dict[str, object]:
+        """What results depend on; the weights too: a file of code may read others than before."""
+        return {**super().key, "weights": fingerprint_of(self.network.module)}
+
     def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
         """Score all models."""
-        network = SMALL_NETWORK if self.load is None else self.load()
+        network = self.network
         size = self.image_size or network.image_size or IMAGE_SIZE
         transform = default_transform(size, network.mode, network.mean, network.std)
         train, test = (

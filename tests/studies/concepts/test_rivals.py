@@ -45,6 +45,20 @@ def wide():
     return joint(4)
 
 
+def always(number, n_concepts):
+    model = joint(n_concepts)
+    model.head.bias.data = 100.0 * torch.eye(2)[number]
+    return model
+
+
+def apple():
+    return always(0, 3)
+
+
+def pear():
+    return always(1, 4)
+
+
 def network():
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -117,6 +131,42 @@ def test_each_has_the_numbers_that_it_has_alone_and_pairs_are_compared_image_by_
         assert pair["accuracy", a, b] == pytest.approx(accuracies[a] - accuracies[b])
     page = Path("out/report.html").read_text("utf-8")
     assert "Normalisation for joint() of models.py: mean 0.2, 0.3, 0.4, deviation 0.5, 0.6, 0.7" in page
+
+
+def test_models_that_are_never_right_on_the_same_class_and_that_have_other_concepts():
+    concepts = Path("concepts.csv").read_text().splitlines()
+    Path("concepts.csv").write_text(
+        "".join(f"{line},{last}\n" for line, last in zip(concepts, ("blue", 0, 0), strict=True))
+    )
+    results(f"{FOLDER} --backbone first.py:network --model models.py:apple --model models.py:pear", "out")
+    page = Path("out/report.html").read_text("utf-8")
+    own = ["apple() of models.py", "pear() of models.py"]
+    compared = pd.read_csv("out/tables/models-compared.csv")
+    assert compared["value"].notna().all()
+    assert not compared["what"].str.startswith("CGIM").any()
+    # Each has accuracies, and undefined correlations with the reason.
+    assert set(compared.loc[compared["a"] == own[0], "column"]) == {
+        "first",
+        "second",
+        "first less second",
+        "adjusted p",
+    }
+    assert "& – (3 undefined)" in Path("out/tables/models.tex").read_text("utf-8")
+    assert "Undefined: too few classes have a correctly classified image" in page
+    assert (
+        "CGIM correlation, by value & network() of first.py & apple() of models.py & – & – & – & – & no verdict"
+        in Path("out/tables/models-compared.tex").read_text("utf-8")
+    )
+    # One of the two has a concept that is left out of the bank.
+    assert "pear() of models.py has concepts that the study&#39;s models lack: blue." in page
+    assert "apple() of models.py has" not in page
+    # Both are as often right as the commonest class is there, which is all that is known without random banks.
+    models = pd.read_csv("out/tables/models.csv").query("metric == 'accuracy'").set_index("model")
+    assert models.loc[own, ["random_low", "random_high"]].to_numpy() == pytest.approx(0.5)
+    assert models.loc[own, "verdict"].tolist() == ["within"] * 2
+    assert f"{', '.join(own)}: without random banks, so the range is chance" in page
+    assert f"No verdict on the concepts of {', '.join(own)}" in page
+    assert "Other concepts than those of network() of first.py: pear() of models.py." in page
 
 
 def save_model() -> PostHocCBM:

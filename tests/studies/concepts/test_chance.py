@@ -1,0 +1,71 @@
+"""Verdicts of models without random banks: against chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from captum_concepts import BottleneckCBM
+from quantus_concepts.functional import baseline_range
+from quantus_concepts.metrics import concept_state
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies.concepts.comparisons import compared_rows, shuffled_correlations, with_chance
+from quantus_concepts.studies.concepts.report import verdict_and_text
+
+N_CLASSES, N_CONCEPTS = 8, 4
+
+
+@pytest.fixture(scope="module")
+def truth() -> torch.Tensor:
+    """Return class concepts (K, L), no two classes alike."""
+    bits = torch.arange(3, 3 + N_CLASSES)[:, None] >> torch.arange(N_CONCEPTS)
+    return (bits % 2).float()
+
+
+def scored(head: torch.Tensor, truth: torch.Tensor) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Score a model whose concepts are right, and whose head has these weights, on classes of 2 to 9 images."""
+    layers = nn.Linear(N_CLASSES, N_CONCEPTS, bias=False), nn.Linear(N_CONCEPTS, N_CLASSES)
+    model = BottleneckCBM(nn.Identity(), *layers, activation=None).eval()
+    with torch.no_grad():
+        layers[0].weight.copy_(truth.T)
+        layers[1].weight.copy_(head)
+        # Without weights the answer is the last class, which is the commonest.
+        layers[1].bias.copy_(-truth.sum(1) if head.any() else torch.arange(N_CLASSES))
+    labels = torch.arange(N_CLASSES).repeat_interleave(torch.arange(2, N_CLASSES + 2))
+    images = nn.functional.one_hot(labels, N_CLASSES).float()[:, :, None, None].expand(-1, -1, 4, 4)
+    state = concept_state(model, [(images, labels, truth[labels])], class_concepts=truth, top_l=[1])
+    images = compared_rows(state.images()).assign(seed=0)
+    return with_chance(state.table().assign(random_low=np.nan, random_high=np.nan), images), images
+
+
+def verdicts(rows: pd.DataFrame, unknowing: Sequence[str] = ()) -> dict[str, str]:
+    rows = rows[rows["explanation"].isin(["", "contribution"]) & (rows["baseline"] == "") & (rows["item"] == "")]
+    chosen = [
+        pick(rows, metric="accuracy"),
+        pick(rows, metric="CEM gain", set="all"),
+        pick(rows, metric="CGIM correlation", item_kind="concept"),
+    ]
+    return {found["metric"].item(): verdict_and_text(found.iloc[0], unknowing)[0] for found in chosen}
+
+
+def test_a_model_that_knows_is_above_and_one_that_names_the_commonest_class_is_not(truth):
+    rows, images = scored(2 * truth - 1, truth)
+    correlation = pick(rows, metric="CGIM correlation", explanation="contribution", item_kind="concept", item="")
+    draws = shuffled_correlations(images, "contribution")
+    # Importance is the truth.
+    assert correlation["value"].item() == pytest.approx(1)
+    assert (draws.mean(), draws.max()) == (pytest.approx(0, abs=0.05), pytest.approx(0.4, abs=0.3))
+    assert tuple(correlation[["random_low", "random_high"]].iloc[0]) == baseline_range(draws)
+    assert verdicts(rows) == {"accuracy": "above", "CEM gain": "above", "CGIM correlation": "above"}
+    silent = {"accuracy": "above", "CEM gain": "no verdict", "CGIM correlation": "no verdict"}
+    assert verdicts(rows, ["model"]) == silent
+
+    rows, _ = scored(torch.zeros_like(truth), truth)
+    accuracy = pick(rows, metric="accuracy").iloc[0]
+    assert accuracy[["value", "random_low", "random_high"]].tolist() == pytest.approx([9 / 44] * 3)
+    assert verdicts(rows)["accuracy"] == "within"
