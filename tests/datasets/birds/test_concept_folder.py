@@ -1,6 +1,5 @@
 """A user's own folder of images with tables."""
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -13,32 +12,32 @@ CLASSES = ("bird", "cat", "dog")
 PER_CLASS = "class,fur,wings,ear::pointed\nbird,0,0.9,0.2\ncat,1,0,0.5\ndog,1,0,0.4\n"
 #: In another order, with the byte order mark of spreadsheets.
 SHUFFLED = "\ufeffclass,fur,wings,ear::pointed\ndog,1,0,0.4\nbird,0,0.9,0.2\n\n cat , 1,0,0.5\n"
-PARTS = "image,part,x,y\ncat/0.png,ear,3,4\ncat/0.png,ear,10,4.5\ncat/0.png,tail,1,1\nbird/2.jpg,ear,0,9\n"
+PARTS = "image,part,x,y\ncat/0.png,ear,3,4\ncat/0.png,ear,10,4.5\ncat/0.png,tail,1,1\nbird/2.png,ear,0,9\n"
 
 
-def _paint(path, value, size=(12, 10), mode="RGB"):
+def _paint(path, value, size=(12, 10)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    width, height = size
-    Image.fromarray(np.full((height, width, 3), value, dtype=np.uint8)).convert(mode).save(path)
+    Image.new("RGB", size, (value,) * 3).save(path)
+
+
+def _paint_all(folder, **counts):
+    """Write images of each class: in the folder itself, or in one for each split."""
+    for split, (first, count) in counts.items():
+        for k, name in enumerate(CLASSES):
+            for i in range(first, first + count):
+                suffix = "jpg" if i > 2 else "png"
+                _paint(folder / split.removeprefix("all") / name / f"{i}.{suffix}", 40 * k + 10 * i)
+    return folder
 
 
 @pytest.fixture
 def root(tmp_path):
-    folder = tmp_path / "images"
-    for k, name in enumerate(CLASSES):
-        for i in range(4):
-            _paint(folder / name / f"{i}.{'png' if i < 2 else 'jpg'}", 40 * k + 10 * i)
-    return folder
+    return _paint_all(tmp_path / "images", all=(0, 4))
 
 
 @pytest.fixture
 def split_root(tmp_path):
-    folder = tmp_path / "split"
-    for split, count in (("train", 3), ("test", 2)):
-        for k, name in enumerate(CLASSES):
-            for i in range(count):
-                _paint(folder / split / name / f"{i if split == 'train' else i + 1}.png", 40 * k + 10 * i)
-    return folder
+    return _paint_all(tmp_path / "split", train=(0, 3), test=(1, 2))
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_table_per_class(root, table, text):
     assert data.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     # At least one half is present.
     assert data.concept_labels[::4].tolist() == [[0, 1, 0], [1, 0, 1], [1, 0, 0]]
-    assert [path.name for path in data.image_paths[:4]] == ["0.png", "1.png", "2.jpg", "3.jpg"]
+    assert [path.name for path in data.image_paths[:4]] == ["0.png", "1.png", "2.png", "3.jpg"]
     sample = data[5]
     assert sample.label == 1
     assert sample.concepts.tolist() == [1, 0, 1]
@@ -78,19 +77,14 @@ def test_table_per_class(root, table, text):
 def test_table_per_image_with_split_folders(split_root, table):
     values = {}
     for split, names in (("train", "012"), ("test", "12")):
-        for name in CLASSES:
-            for i in names:
-                values[f"{split}/{name}/{i}.png"] = (int(split == "test"), int(i == "1"))
+        values |= {f"{split}/{name}/{i}.png": (int(split == "test"), int(i == "1")) for name in CLASSES for i in names}
     path = table(_per_image(values))
-    train, test = ConceptFolder(split_root, path, split="train"), ConceptFolder(split_root, path, split="test")
-    assert (len(train), len(test)) == (9, 6)
+    train, test, both = (ConceptFolder(split_root, path, split=split) for split in ("train", "test", None))
     assert train.concept_labels.tolist() == [[0, 0], [0, 1], [0, 0]] * 3
     assert test.concept_labels.tolist() == [[1, 1], [1, 0]] * 3
     # Shares among the training images, for both splits; among all with no split.
-    expected = torch.tensor([[0.0, 1 / 3]] * 3)
-    torch.testing.assert_close(train.class_concepts, expected)
-    torch.testing.assert_close(test.class_concepts, expected)
-    both = ConceptFolder(split_root, path)
+    torch.testing.assert_close(train.class_concepts, torch.tensor([[0.0, 1 / 3]] * 3))
+    torch.testing.assert_close(test.class_concepts, train.class_concepts)
     torch.testing.assert_close(both.class_concepts, torch.tensor([[0.4, 0.4]] * 3))
 
 
@@ -135,13 +129,6 @@ def test_points_follow_image_size_and_transform(root, table):
     assert scaled[4].points[0, 0].tolist() == [16.5, 8.5]
 
 
-@pytest.mark.parametrize("as_file", [False, True])
-def test_parts_of_concepts_by_hand(root, table, as_file):
-    parts = table("concept,part\nwings,tail\nfur,ear\n", "of.csv") if as_file else {"wings": "tail", "fur": "ear"}
-    data = ConceptFolder(root, table(PER_CLASS), table(PARTS, "parts.csv"), part_of_concept=parts)
-    assert data.part_of_concept.tolist() == [0, 1, -1]
-
-
 def test_images_of_different_sizes(root, table):
     _paint(root / "cat" / "9.png", 7, size=(20, 30))
     path = table(PER_CLASS)
@@ -149,6 +136,13 @@ def test_images_of_different_sizes(root, table):
         ConceptFolder(root, path)
     assert ConceptFolder(root, path, image_size=16)[8].image.shape == (3, 16, 16)
     assert ConceptFolder(root, path, transform=v1.CenterCrop(8))[8].image.shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_parts_of_concepts_by_hand(root, table, as_file):
+    parts = table("concept,part\nwings,tail\nfur,ear\n", "of.csv") if as_file else {"wings": "tail", "fur": "ear"}
+    data = ConceptFolder(root, table(PER_CLASS), table(PARTS, "parts.csv"), part_of_concept=parts)
+    assert data.part_of_concept.tolist() == [0, 1, -1]
 
 
 @pytest.mark.parametrize(
