@@ -64,11 +64,6 @@ FORMS = {
 }
 
 
-@pytest.fixture(params=FAMILIES)
-def family(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def model(family: str) -> nn.Module:
     with torch.random.fork_rng([]):
@@ -81,11 +76,14 @@ def images() -> np.ndarray:
     return np.random.default_rng(0).random((N, 3, SIZE, SIZE)).astype(np.float32)
 
 
-def metrics_on_images(other: nn.Module, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+def score_all(model: nn.Module, other: nn.Module, images: np.ndarray) -> dict[str, list[float]]:
+    """Every metric that asks a model about images."""
+    with torch.no_grad():
+        labels = tensor_output(model(torch.from_numpy(images))).argmax(1).numpy()
     masks = np.zeros((N, 1, SIZE, SIZE), dtype=int)
     masks[:, :, 4:20, 6:18] = 1
     quiet: dict[str, Any] = {"disable_warnings": True}
-    return {
+    metrics = {
         "MCS": MCS(other, labels, masks=masks, **quiet),
         "IDR": IDR(images * (1 - masks).astype(np.float32), masks=masks, **quiet),
         "IIR": IIR(patched=np.where(masks, images[::-1], images), average=True, tolerance=1e6, masks=masks, **quiet),
@@ -94,19 +92,12 @@ def metrics_on_images(other: nn.Module, images: np.ndarray, labels: np.ndarray) 
         ),
         "Faithfulness": Faithfulness(thresholds=(10, 50), **quiet),
     }
-
-
-def score_all(model: nn.Module, other: nn.Module, images: np.ndarray) -> dict[str, list[float]]:
-    """Every metric that asks a model about images."""
-    with torch.no_grad():
-        labels = tensor_output(model(torch.from_numpy(images))).argmax(1).numpy()
     explain = explain_func(Saliency)
-    return {
-        name: metric(model, images, labels, explain_func=explain, a_batch=explain(model, images, labels))
-        for name, metric in metrics_on_images(other, images, labels).items()
-    }
+    maps = explain(model, images, labels)
+    return {name: metric(model, images, labels, explain_func=explain, a_batch=maps) for name, metric in metrics.items()}
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 def test_metrics_and_explanations_of_images(family, model, images):
     scores = score_all(model, copy.deepcopy(model), images)
     expected = score_all(Form(model, logits_of), Form(copy.deepcopy(model), logits_of), images)
@@ -139,6 +130,7 @@ def concept_scores(cbm: nn.Module, images: np.ndarray) -> dict[str, list[float]]
     return {name: metric(cbm, images, labels.numpy()) for name, metric in metrics.items()}
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("stretch", ["backbone", "LayerFeatures"])
 def test_concept_models_and_metrics(stretch, family, model, images):
     layer, (backbone, maps) = CLASSIFIERS[family][1], FAMILIES[family]

@@ -79,12 +79,11 @@ def test_a_page_of_postscript_is_no_image(tmp_path: Path) -> None:
     refused(lambda: load_image(tmp_path / "page.png"), "page.png", "no known image format")
 
 
-@pytest.mark.parametrize("claims", [{"dim": 10**9}, {"questions": ["Q1"] * 10**5}, {"hidden": [30_000, 30_000]}])
-def test_a_scorer_of_a_few_numbers_that_claims_other_sizes(tmp_path: Path, claims: dict[str, object]) -> None:
+def test_a_scorer_of_a_few_numbers_that_claims_other_sizes(tmp_path: Path) -> None:
     path = tmp_path / "scorer.safetensors"
     save_scorer(Scorer(4, ("Q1",), ("a", "b"), (5, 3)), path)
     with safe_open(path, framework="pt") as file:
-        header = file.metadata() | {name: json.dumps(value) for name, value in claims.items()}
+        header = file.metadata() | {"dim": "1000000000"}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     save_file(tensors, path, header)
     refused(lambda: load_scorer(path), "scorer.safetensors is a damaged scorer")
@@ -119,11 +118,12 @@ def test_weights_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
     refused(lambda: load_scorer(path), "PASTA_Q1.pth", "compressed")
 
 
-@pytest.mark.parametrize("raw", [b"[" * 100_000, b'{"values": {}, "names": ["a", "b"], "settings": {}}'])
-def test_a_state_of_a_model_that_is_damaged(raw: bytes) -> None:
+def test_a_state_of_a_model_that_is_damaged() -> None:
     cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.rand(2, 4)), nn.Linear(2, 3))
-    state = cbm.state_dict() | {"concept_layer._extra_state": torch.tensor(list(raw), dtype=torch.uint8)}
-    refused(lambda: cbm.load_state_dict(state), "state of the concept layer")
+    deep = torch.tensor(list(b"[" * 100_000), dtype=torch.uint8)
+    refused(
+        lambda: cbm.load_state_dict(cbm.state_dict() | {"concept_layer._extra_state": deep}), "state of the concept"
+    )
 
 
 def test_a_map_that_claims_more_than_its_file_holds(tmp_path: Path) -> None:
@@ -141,16 +141,7 @@ def test_a_long_name_of_a_concept(tmp_path: Path, name: str) -> None:
 
 
 #: Paths that lead out of the folder they are counted from.
-OUTSIDE = (
-    "../../secret.png",
-    "a/../../secret.png",
-    "/etc/passwd",
-    "//etc/passwd",
-    "..",
-    "a\\..\\secret.png",
-    "a\0.png",
-    "",
-)
+OUTSIDE = ("../../secret.png", "a/../../secret.png", "/etc/passwd", "..", "a\\..\\secret.png", "a\0.png", "")
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -176,16 +167,14 @@ def test_paths_of_cub(tmp_path: Path) -> None:
     refused(lambda: CUB200(tmp_path), "images.txt, line 2")
 
 
-def test_paths_of_concept_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("concepts.csv", "image,ear\n../cat/0.png,1\n"), ("parts.csv", "image,part,x,y\n../0.png,red,1,1\n")],
+)
+def test_paths_of_concept_tables(tmp_path: Path, name: str, text: str) -> None:
     root = write_files(tmp_path)
-    for name, row in (
-        ("concepts.csv", "image,ear\n../cat/0.png,1\n"),
-        ("parts.csv", "image,part,x,y\n../0.png,red,1,1\n"),
-    ):
-        before = (root / name).read_text()
-        (root / name).write_text(row)
-        refused(lambda: ConceptFolder(root / "scenes", root / "concepts.csv", root / "parts.csv"), f"{name}, line 2")
-        (root / name).write_text(before)
+    (root / name).write_text(text)
+    refused(lambda: ConceptFolder(root / "scenes", root / "concepts.csv", root / "parts.csv"), f"{name}, line 2")
 
 
 @pytest.mark.parametrize("key", ["img", "explication"])

@@ -124,11 +124,8 @@ def test_filters(files):
     assert files.open(min_area=200 / (HEIGHT * WIDTH)).annotation_ids.tolist() == [12, 11, 14, 15]
     with pytest.raises(ValueError, match=r"class 'kite' .* 3 are annotated and 0 are left"):
         files.open(min_area=201 / (HEIGHT * WIDTH))
-
-
-def test_area_is_counted_where_the_file_does_not_tell(files):
     for annotation in files.content["annotations"]:
-        del annotation["area"]
+        del annotation["area"]  # it is counted
     assert files.open().annotation_ids.tolist() == [12, 11, 14, 15]
 
 
@@ -186,14 +183,6 @@ def test_polygons_agree_with_pycocotools(files):
     assert (around.any(0) & ~around.all(0))[ours != theirs].all()
 
 
-def test_run_lengths_without_pycocotools(files, monkeypatch):
-    files.change(11, segmentation={"counts": "abc", "size": [HEIGHT, WIDTH]})
-    monkeypatch.setitem(sys.modules, "pycocotools", None)
-    monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
-    with pytest.raises(ImportError, match=r"pip install '\.\[coco\]'"):
-        files.open()
-
-
 @pytest.mark.parametrize(
     ("segmentation", "message"),
     [
@@ -224,7 +213,12 @@ def test_missing_files_and_photographs_are_named(files, tmp_path):
         files.open()
 
 
-def test_files_of_another_kind(files):
+def test_files_of_another_kind(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
+    monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
+    files.change(14, segmentation={"counts": "abc", "size": [HEIGHT, WIDTH]})
+    with pytest.raises(ImportError, match=r"pip install '\.\[coco\]'"):
+        files.open()
     with pytest.raises(ValueError, match="Did you mean 'kite'"):
         files.open(class_names=["kites"])
     files.change(11, image_id=99)

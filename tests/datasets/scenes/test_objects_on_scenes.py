@@ -1,7 +1,5 @@
 """Objects pasted on scenes."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -10,6 +8,7 @@ from block_sources import Blocks, Discs, Noise, Plains
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes, split_groups, take_turns
 from quantus_concepts.datasets.scenes.sources import Cutout, place, premultiply
 from reference.pasting import scale_cutout
+from untouched import untouched
 
 
 def _composed(**changes):
@@ -70,13 +69,6 @@ def test_batches_and_samples_agree():
             call([0, len(data)])
 
 
-def test_no_background_colour_bleeds_in():
-    data = ObjectsOnScenes(Discs(shape=(90, 60)), Noise(), view="og", n_per_pair=2)
-    pixels = data.images().permute(0, 2, 3, 1)[data.masks()[:, 0]].int()
-    assert int(pixels.min()) >= 59  # the object's colours are 60 to 89, what was around it is 0, 255, 0
-    assert int(pixels.max()) <= 90
-
-
 @pytest.mark.parametrize("shape", [(30, 47), (9, 7)])
 def test_scaling_against_reference(shape):
     cutout, size = Discs(shape=shape)[3], 32
@@ -117,39 +109,31 @@ def test_sizes_and_places_are_uniform():
         assert abs(shares.mean() - 0.5) < 3 * np.sqrt(1 / 12 / len(boxes))
 
 
-@pytest.mark.parametrize("size", [(64, 100), (256, 300)])
-def test_scenes_of_other_sizes_keep_their_middle(size):
-    class Stripes(Plains):
+def test_scenes_of_other_sizes_keep_their_middle():
+    class Stripe(Plains):
         def __getitem__(self, index):
-            pixels = np.zeros((*self.size, 3), dtype=np.uint8)
-            middle = [slice((side - min(self.size)) // 2, (side + min(self.size)) // 2) for side in self.size]
-            pixels[middle[0], middle[1]] = 200
+            pixels = np.zeros((256, 300, 3), dtype=np.uint8)
+            pixels[:, 22:278] = 200
             return pixels
 
-    images = ObjectsOnScenes(Blocks(), Stripes(size=size), image_size=64, n_per_pair=1, view="0s").images([0, 1])
+    images = ObjectsOnScenes(Blocks(), Stripe(), image_size=64, n_per_pair=1, view="0s").images([0, 1])
     assert images.shape == (2, 3, 64, 64)
     assert int(images[..., 2:-2, 2:-2].min()) == 200
 
 
 def test_deterministic_in_any_order_and_shared_by_sizes_without_global_random_numbers():
-    before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    data, backwards = _composed(), _composed()
-    expected = data.images()
-    order = list(range(len(data)))[::-1]
-    assert torch.equal(backwards.images(order).flip(0), expected)
-    assert torch.equal(_composed(n_per_pair=5).images(range(36)), expected)  # the first of a larger data set
-    assert torch.equal(pickle.loads(pickle.dumps(data)).images(), expected)
-    assert not torch.equal(_composed(seed=1).images(), expected)
-    assert (np.random.get_state()[1] == before[0]).all()  # noqa: NPY002
-    assert torch.equal(torch.get_rng_state(), before[1])
+    with untouched():
+        expected = _composed().images()
+        assert torch.equal(_composed().images(range(35, -1, -1)).flip(0), expected)
+        assert torch.equal(_composed(n_per_pair=5).images(range(36)), expected)  # the first of a larger data set
+        assert not torch.equal(_composed(seed=1).images(), expected)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_splits_share_neither_group_nor_scene(seed):
     # Groups of two and of three, some across classes.
-    objects = Blocks(
-        9, groups=[0, 0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 9, 1, 10, 11, 12, 13, 14, 15, 0, 16, 17, 18, 18, 19, 20]
-    )
+    groups = [0, 0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 9, 1, 10, 11, 12, 13, 14, 15, 0, 16, 17, 18, 18, 19, 20]
+    objects = Blocks(9, groups=groups)
     train, test = (
         ObjectsOnScenes(objects, Plains(), split=split, n_per_pair=9, seed=seed, test_share=0.25)
         for split in ("train", "test")
@@ -168,19 +152,16 @@ def test_members_take_turns():
     assert len(set(turns[6:])) == 2
     assert (take_turns(np.array([3, 5, 8]), 4, [0, 1]) == turns[:4]).all()
     data = ObjectsOnScenes(Blocks(10), Plains(10), n_per_pair=6, test_share=0.2)
-    for indices, labels in ((data.cutout_indices, data.object_labels), (data.scene_indices, data.scene_labels)):
-        for label in range(int(labels.max()) + 1):
-            counts = np.unique(indices[labels.numpy() == label], return_counts=True)[1]
-            assert len(counts) == 8
-            assert counts.max() - counts.min() <= 1
+    for indices, n_classes, n_images in ((data.cutout_indices, 3, 24), (data.scene_indices, 4, 18)):
+        counts = np.unique(indices, return_counts=True)[1]
+        assert len(counts) == 8 * n_classes
+        assert {*counts} <= {n_images // 8, -(-n_images // 8)}
 
 
 def test_common_feature_is_all_that_changes():
     data = {k: _composed(commonality=k, common_object="cow") for k in (0.5, 1.0)}
     full, half = data[1.0], data[0.5]
-    assert len(half) == 3 * 3 * 4
     assert half.scene_labels.tolist() == [0, 1, 2, 3] * 9
-    assert set(full.object_labels.tolist()) == {1}
     chosen = torch.isin(half.scene_labels, torch.tensor(half.classes_with_object))
     assert half.object_labels.tolist() == torch.where(chosen, 1, -1).tolist()
     assert torch.equal(half.images()[chosen], full.images()[chosen])
@@ -188,7 +169,6 @@ def test_common_feature_is_all_that_changes():
     assert torch.equal(half.images()[~chosen], bare[~chosen])
     assert torch.equal(half.with_view("0s").images(), bare)
     assert not half.masks()[~chosen].any()
-    assert half.masks()[chosen].flatten(1).any(1).all()
     assert set(half.boxes()[~chosen].flatten().tolist()) == {-1}
     assert bool((half.with_view("og").images()[~chosen] == 128).all())
     # The paper's choice, where it is there.
@@ -239,30 +219,20 @@ def test_settings_out_of_range_are_refused(changes, message):
         _composed().with_view("both")
 
 
-def _with(source, **values):
-    for name, value in values.items():
-        setattr(source, name, value)
-    return source
-
-
 @pytest.mark.parametrize(
     ("objects", "scenes", "message"),
     [
         (Blocks(), Plains(1), "class 'attic' has 1 scenes"),
         (Blocks(groups=[*range(6), *[6] * 6, *range(7, 13)]), Plains(), "'cow' has 6 cut-outs in 1 groups"),
-        (_with(Blocks(), class_names=["a", "a", "b"]), Plains(), "different names"),
-        (_with(Blocks(), class_names=["a", "b"]), Plains(), r"lie in \[0, 1\]"),
-        (_with(Blocks(), groups=np.zeros(17, dtype=int)), Plains(), r"groups.*\(18,\)"),
+        (Blocks(names=("a", "a", "b")), Plains(), "different names"),
+        (Blocks(groups=np.zeros(17, dtype=int)), Plains(), r"groups.*\(18,\)"),
     ],
 )
 def test_sources_that_contradict_themselves_or_are_too_small(objects, scenes, message):
     with pytest.raises(ValueError, match=message):
         ObjectsOnScenes(objects, scenes)
-
-
-def test_classes_of_shared_groups_alone_cannot_be_split():
     with pytest.raises(ValueError, match="shared with other classes"):
-        split_groups(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 1, 1, 2, 2]), ["a", "b", "c"], 0.5, [0], "cut-out")
+        split_groups(np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]), ["a", "b"], 0.5, [0], "cut-out")
 
 
 @pytest.mark.parametrize(
@@ -278,10 +248,3 @@ def test_bad_cutouts_and_scenes_are_numbered(monkeypatch, kind, item, message):
     monkeypatch.setattr(kind, "__getitem__", lambda self, index: item)
     with pytest.raises(ValueError, match=message):
         ObjectsOnScenes(Blocks(), Plains())[0]
-
-
-def test_masks_of_255_and_of_equal_channels_are_accepted(monkeypatch):
-    read, expected = Blocks.__getitem__, ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1).images()
-    levels = lambda mask: np.repeat(mask[..., None] * 255, 3, axis=2).tolist()  # noqa: E731
-    monkeypatch.setattr(Blocks, "__getitem__", lambda *call: Cutout(read(*call).pixels, levels(read(*call).mask)))
-    assert torch.equal(ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1).images(), expected)

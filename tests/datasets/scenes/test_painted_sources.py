@@ -48,9 +48,6 @@ def test_the_same_bits_in_any_order_and_the_beginning_of_a_larger_source(kind: t
     assert np.array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
 
-# --- objects ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def cutouts() -> list[Cutout]:
     objects = PaintedObjects(40)
@@ -84,9 +81,6 @@ def test_the_mean_colour_does_not_tell_the_class_and_the_shape_does(cutouts: lis
     shapes = np.array([np.asarray(image.resize((12, 12), Image.Resampling.BOX)).ravel() for image in grey])
     assert score_on_second_half(colours) <= 0.25
     assert score_on_second_half(shapes) >= 0.9
-
-
-# --- scenes ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

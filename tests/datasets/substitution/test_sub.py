@@ -36,7 +36,8 @@ def cub(tmp_path_factory: pytest.TempPathFactory) -> CUB200:
 
 
 def test_names_and_labels_of_the_release(release: Path) -> None:
-    sub = SUB(release)
+    with pytest.warns(UserWarning, match=r"licensed cc-by-nc-4\.0"):
+        sub = SUB(release)
     assert sub.attribute_names == [name.replace("--", "::") for name in ATTRIBUTES]
     assert sub.bird_names == BIRDS
     assert list(zip(sub.attribute.tolist(), sub.bird.tolist(), strict=True)) == LABELS
@@ -131,10 +132,9 @@ def _metadata(**changed: object) -> Callable[[pa.Table], pa.Table]:
     return lambda table: table.replace_schema_metadata(schema(**changed).metadata)
 
 
-def _with_image(content: bytes | None) -> Callable[[pa.Table], pa.Table]:
-    return lambda table: pa.Table.from_pylist(
-        [{**row, "image": {"bytes": content, "path": None}} for row in table.to_pylist()], schema=schema()
-    )
+def _without_image(table: pa.Table) -> pa.Table:
+    rows = [{**row, "image": {"bytes": b"no image", "path": None}} for row in table.to_pylist()]
+    return pa.Table.from_pylist(rows, schema=schema())
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,8 @@ def _with_image(content: bytes | None) -> Callable[[pa.Table], pa.Table]:
         (lambda table: table.replace_schema_metadata({}), "metadata has no names of attr_label and bird_label"),
         (_metadata(bird_label=[*"xyz"]), "names other labels than"),
         (_metadata(attr_label=["x"]), "row 0 has attr_label 1 but"),
-        (_metadata(attr_label=["a", " "]), "are no list of names"),
         (_metadata(attr_label=["a--b", "a::b"]), "more than once"),
-        (_with_image(b"no image"), "cannot be read"),
-        (_with_image(None), "cannot be read"),
+        (_without_image, "cannot be read"),
     ],
 )
 def test_files_that_contradict_themselves_are_refused_by_name(
@@ -157,11 +155,6 @@ def test_files_that_contradict_themselves_are_refused_by_name(
     pq.write_table(change(pq.read_table(path)), path)
     with pytest.raises(ValueError, match=f"00001-of-00002.parquet .*{message}"):
         SUB(tmp_path)[6]
-
-
-def test_a_licence_is_warned_of(release: Path) -> None:
-    with pytest.warns(UserWarning, match=r"licensed cc-by-nc-4\.0"):
-        SUB(release)
 
 
 def test_missing_and_cut_off_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
