@@ -232,7 +232,7 @@ def test_sources_that_contradict_themselves_or_are_too_small(objects, scenes, me
     with pytest.raises(ValueError, match=message):
         ObjectsOnScenes(objects, scenes)
     with pytest.raises(ValueError, match="shared with other classes"):
-        split_groups(np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]), ["a", "b"], 0.5, [0], "cut-out")
+        split_groups(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 1, 1, 2, 2]), ["a", "b", "c"], 0.5, [0], "cut-out")
 
 
 @pytest.mark.parametrize(
