@@ -182,11 +182,9 @@ def test_plot_shows_chance_and_control_of_each_number():
     results = {"$x$": {"m": [0.5, 0.7], "n": [math.nan]}, "random": {"m": [0.1, 0.2], "n": [0.3]}}
     summary = summarise(results, {"m": None, "n": None}, control="random")
     fig, axes = plot_summary(summary)
-    assert [ax.get_title() for ax in axes] == ["m", "n"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["$x$", "random"]
     assert [text.get_text() for text in axes[1].texts] == ["undefined", "n"]
     fig.canvas.draw()
-    assert [text.get_text() for text in fig.legends[0].texts] == ["control"]
     counts = [[label.get_text() for label in ax.child_axes[0].get_yticklabels()] for ax in axes]
     assert counts == [["2", "2"], ["0 of 1", "1"]]
     with pytest.raises(ValueError, match="`ax` to hold 2 axes"):
@@ -254,29 +252,20 @@ def test_the_random_banks_of_a_model_are_the_baseline_by_themselves(call, labels
 def test_random_maps_are_the_baseline_of_other_metrics(call):
     metrics = {"Sparseness": quantus.Sparseness()}
     summary = evaluate(metrics, METHODS, **call, baselines=True, n_baselines=3).summary
-    values = [
-        np.mean(quantus.Sparseness()(**call, explain_func=explain_func(RandomAttribution, seed=seed)))
-        for seed in range(3)
-    ]
+    draws = [explain_func(RandomAttribution, seed=seed) for seed in range(3)]
+    values = [np.mean(quantus.Sparseness()(**call, explain_func=draw)) for draw in draws]
     assert summary["control"].tolist() == pytest.approx([np.mean(values)] * 2)
     assert summary["control_high"].tolist() == pytest.approx([max(values)] * 2)
 
 
 def test_baselines_do_not_warn_of_undefined_scores(call, labels):
-    masks = np.zeros((N, 1, 12, 12))
-    masks[1:, :, :4, :4] = 1
-    metrics = {
-        "IDR": IDR(counterpart=np.where(masks == 1, 0, call["x_batch"]), masks=masks),
-        "CEM": CEM(labels, labels=call["y_batch"], only_correct=True),
-    }
-    methods = {"random": explain_func(RandomAttribution)}
+    metric = CEM(labels, labels=call["y_batch"], only_correct=True)
+    call |= {"model": fitted()}
     with pytest.warns(UserWarning, match="scores are NaN where") as caught:
-        summary = evaluate(metrics, methods, **call | {"model": fitted()}, baselines=True, n_baselines=3).summary
-    messages = [str(warning.message).split(":")[0] for warning in caught]
-    assert sorted(messages) == ["CEM", "IDR"]
-    assert summary["reason"].str.len().all()
-    # The metrics themselves go on warning.
-    assert not any(metric._disable_warnings for metric in metrics.values())
+        evaluate({"CEM": metric}, {"random": METHODS["random"]}, **call, baselines=True, n_baselines=3)
+    assert len(caught) == 1
+    # The metric itself goes on warning.
+    assert not metric._disable_warnings
 
 
 def test_the_key_is_the_method_where_it_names_one(call):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,25 +107,6 @@ def test_keys_of_every_table(tables: dict[str, pd.DataFrame]) -> None:
     assert summary_metrics(tables["undefined"], only="all") == {
         f"{name}/CEM_{part}": value for name in cleaned for part, value in (("n", 0.0), ("undefined", 1.0))
     }
-
-
-def test_mlflow_takes_them(
-    tables: dict[str, pd.DataFrame], summary: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Its files are the strictest store: a metric is a file, its key a path. And it tells nobody.
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    pytest.importorskip("mlflow")
-    from mlflow.entities import Metric
-    from mlflow.store.tracking.file_store import FileStore
-
-    store = FileStore(str(tmp_path / "runs"), (tmp_path / "files").as_uri())
-    run = store.create_run("0", "user", 0, [], "name").info.run_id
-    numbers = summary_metrics(summary, only="all")
-    for table in (tables["undefined"], tables["concepts"].tail(3)):
-        numbers |= summary_metrics(table, only="all")
-    store.log_batch(run, [Metric(key, value, 0, 0) for key, value in numbers.items()], [], [])
-    assert store.get_run(run).data.metrics == numbers
 
 
 def test_the_headline_is_one_number_a_metric() -> None:
