@@ -28,7 +28,6 @@ from quantus_concepts.datasets import (
 from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer, save_scorer
-from quantus_concepts.studies.attribution.methods import method_from_spec
 
 
 def all_of(dataset: object) -> None:
@@ -89,8 +88,6 @@ def models(root: Path) -> list[Loader]:
     ConceptBank(torch.rand(5, 7)).save(root / "bank.safetensors")
     torch.save(torch.nn.Linear(2, 2).state_dict(), root / "linear.pt")
     save_file(torch.nn.Linear(2, 2).state_dict(), root / "linear.safetensors")
-    method = "import captum.attr\n\n\ndef method(model):\n    return captum.attr.Saliency(model)\n"
-    (root / "methods.py").write_text(method)
     reads: dict[str, Callable[[Path], object]] = {
         "ours.safetensors": load_scorer,
         "PASTA_Q1.pth": load_scorer,
@@ -98,7 +95,6 @@ def models(root: Path) -> list[Loader]:
         "bank.safetensors": ConceptBank.load,
         "linear.pt": lambda path: load_weights(torch.nn.Linear(2, 2), path),
         "linear.safetensors": lambda path: load_weights(torch.nn.Linear(2, 2), path),
-        "methods.py": lambda path: method_from_spec(f"{path}:method"),
     }
     return [Loader(root / name, lambda path=root / name, load=load: load(path)) for name, load in reads.items()]
 

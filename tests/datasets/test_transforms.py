@@ -1,6 +1,5 @@
 """Points stay on what they point at, whatever the transform."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -22,17 +21,13 @@ def _dot(x, y, height, width, spread=1.5):
 @pytest.mark.parametrize(
     "transform",
     [
-        v2.Resize((97, 133)),
         v2.Resize(30),
-        v2.CenterCrop((64, 97)),
         v2.RandomHorizontalFlip(p=1),
         v2.RandomVerticalFlip(p=1),
         v2.Pad([3, 5, 7, 2]),
-        v2.Pad(4, padding_mode="reflect"),
         v2.RandomCrop(40, padding=6),
         v2.RandomResizedCrop((64, 50)),
         v2.RandomRotation(40, BILINEAR, expand=True),
-        v2.RandomRotation(40, BILINEAR),
         v2.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 10, BILINEAR),
         v2.RandomPerspective(p=1, distortion_scale=0.3),
         v2.ElasticTransform(30.0, 6.0),
@@ -42,7 +37,7 @@ def _dot(x, y, height, width, spread=1.5):
     ],
     ids=lambda t: str(t).replace("\n", "")[:40],
 )
-def test_brightest_pixel_is_at_the_moved_point(transform, size):
+def test_the_dot_is_at_the_moved_point(transform, size):
     height, width = size
     generator = torch.Generator().manual_seed(0)
     n_visible = 0
@@ -62,9 +57,6 @@ def test_brightest_pixel_is_at_the_moved_point(transform, size):
         # The centre of gravity of the dot is finer than its brightest pixel.
         assert abs(float((weight * columns).sum() / weight.sum()) - new_x) < 0.5
         assert abs(float((weight * rows).sum() / weight.sum()) - new_y) < 0.5
-        brightest = divmod(int(image[0].argmax()), image.shape[2])
-        assert abs(brightest[0] - new_y) <= 1
-        assert abs(brightest[1] - new_x) <= 1
         n_visible += 1
     assert n_visible >= 2
 
@@ -81,37 +73,32 @@ def test_brightest_pixel_is_at_the_moved_point(transform, size):
     ids=lambda value: type(value).__name__,
 )
 def test_by_hand(transform, expected):
-    _, points = apply_transform(torch.zeros(3, 10, 20), torch.tensor([[[2.0, 4.0]]]), transform)
+    image, before = torch.rand(3, 10, 20), torch.tensor([[[2.0, 4.0]]])
+    kept = image.clone(), before.clone()
+    _, points = apply_transform(image, before, transform)
+    assert torch.equal(image, kept[0])
+    assert torch.equal(before, kept[1])
     torch.testing.assert_close(points, torch.tensor([[expected]]))
 
 
-def test_points_that_leave_the_image_and_nan_become_nan_and_nan_stays():
-    points = torch.tensor([[[2.0, 5.0], [10.0, 5.0]], [[torch.nan, 3.0], [15.0, 9.0]]])
-    _, moved = apply_transform(torch.zeros(3, 10, 20), points, v2.CenterCrop((10, 10)))
-    expected = torch.tensor([[[torch.nan] * 2, [5.0, 5.0]], [[torch.nan] * 2, [torch.nan] * 2]])
-    torch.testing.assert_close(moved, expected, equal_nan=True)  # 15 - 5 = 10 is just outside
-    points = torch.tensor([[[torch.nan, torch.nan], [10.0, 5.0]]])
-    _, moved = apply_transform(torch.zeros(3, 10, 20), points, v2.ElasticTransform(0.0, 1.0))
-    torch.testing.assert_close(moved, points, equal_nan=True)
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (v2.CenterCrop((10, 10)), [[torch.nan] * 2, [5.0, 5.0], [torch.nan] * 2, [torch.nan] * 2]),  # 15 - 5 is outside
+        (v2.ElasticTransform(0.0, 1.0), [[2.0, 5.0], [10.0, 5.0], [torch.nan] * 2, [15.0, 9.0]]),
+    ],
+)
+def test_points_that_leave_the_image_become_nan_and_nan_stays(transform, expected):
+    points = torch.tensor([[[2.0, 5.0], [10.0, 5.0]], [[torch.nan, torch.nan], [15.0, 9.0]]])
+    _, moved = apply_transform(torch.zeros(3, 10, 20), points, transform)
+    torch.testing.assert_close(moved.reshape(4, 2), torch.tensor(expected), equal_nan=True)
 
 
 def test_no_transform_drops_only_points_outside():
     points = torch.tensor([[[0.0, 0.0]], [[19.0, 9.0]], [[20.0, 9.0]], [[3.0, -0.6]]])
-    image, moved = apply_transform(torch.zeros(3, 10, 20), points, None)
-    assert image.shape == (3, 10, 20)
+    _, moved = apply_transform(torch.zeros(3, 10, 20), points, None)
     assert moved[:, 0, 0].isnan().tolist() == [False, False, True, True]
     torch.testing.assert_close(moved[:2], points[:2])
-
-
-def test_inputs_are_left_alone_and_results_are_plain_tensors():
-    image, points = torch.rand(3, 10, 20), torch.tensor([[[2.0, 4.0]]])
-    image_before, points_before = image.clone(), points.clone()
-    new_image, moved = apply_transform(image, points, v2.Compose([v2.RandomHorizontalFlip(p=1)]))
-    assert type(new_image) is torch.Tensor
-    assert type(moved) is torch.Tensor
-    torch.testing.assert_close(image, image_before)
-    torch.testing.assert_close(points, points_before)
-    torch.testing.assert_close(new_image, image.flip(-1))
 
 
 def test_every_operation_that_moves_boxes_moves_part_points():
@@ -122,53 +109,25 @@ def test_every_operation_that_moves_boxes_moves_part_points():
     assert missing <= {"get_size", "to_dtype"}
 
 
-def _halve(x):
-    return x[..., ::2, ::2]
-
-
 @pytest.mark.parametrize(
-    ("transform", "message"),
+    ("transform", "error", "message"),
     [
-        (lambda image: image, "torchvision.transforms.v2"),
-        (v1.Compose([v2.CenterCrop(5), v1.ToTensor()]), "got torchvision.transforms.transforms.ToTensor"),
-        (v2.Lambda(lambda x: x * 2), r"v2.Lambda\(fn, tv_tensors.Image\)"),
-        (v2.ToPILImage(), "return an image tensor"),
+        (lambda image: image, TypeError, "torchvision.transforms.v2"),
+        (v1.Compose([v2.CenterCrop(5), v1.ToTensor()]), TypeError, "got torchvision.transforms.transforms.ToTensor"),
+        (v2.Lambda(lambda x: x * 2), TypeError, r"v2.Lambda\(fn, tv_tensors.Image\)"),
+        (v2.ToPILImage(), TypeError, "return an image tensor"),
+        (
+            v2.Lambda(lambda x: x[..., ::2, ::2], tv_tensors.Image),
+            ValueError,
+            r"\(5, 10\) and the points .* \(10, 20\)",
+        ),
     ],
 )
-def test_transforms_that_do_not_move_points_are_refused(transform, message):
-    with pytest.raises(TypeError, match=message):
+def test_transforms_that_do_not_move_points_are_refused(transform, error, message):
+    with pytest.raises(error, match=message):
         apply_transform(torch.zeros(3, 10, 20), torch.tensor([[[2.0, 4.0]]]), transform)
-
-
-def test_image_cut_without_its_points_is_refused():
-    transform = v2.Lambda(_halve, tv_tensors.Image)
-    with pytest.raises(ValueError, match=r"\(H, W\) = \(5, 10\) and the points .* on a canvas of \(10, 20\)"):
-        apply_transform(torch.zeros(3, 10, 20), torch.tensor([[[2.0, 4.0]]]), transform)
-
-
-def test_without_points_any_callable_will_do():
-    image, points = apply_transform(torch.ones(3, 10, 20), torch.zeros(0, 1, 2), v1.CenterCrop(5))
-    assert image.shape == (3, 5, 5)
-    assert points.shape == (0, 1, 2)
-
-
-def test_default_transform():
-    image = torch.arange(6 * 8 * 3).float().reshape(3, 6, 8) / 200
-    points = torch.zeros(0, 1, 2)
-    assert apply_transform(image, points, default_transform(12))[0].shape == (3, 12, 12)
-    assert apply_transform(image, points, default_transform((4, 5)))[0].shape == (3, 4, 5)
-    cropped = apply_transform(image, points, default_transform(4, "centre_crop", [0.5] * 3, [2.0] * 3))[0]
-    torch.testing.assert_close(cropped, (image[:, 1:5, 2:6] - 0.5) / 2)
-    shifted = apply_transform(image, points, default_transform((6, 8), mean=[0.1, 0.2, 0.3]))[0]
-    torch.testing.assert_close(shifted, image - torch.tensor([0.1, 0.2, 0.3])[:, None, None])
-    scaled = apply_transform(image, points, default_transform((6, 8), std=[0.5] * 3))[0]
-    torch.testing.assert_close(scaled, image * 2)
-
-
-@pytest.mark.parametrize("changes", [{"image_size": 0}, {"mode": "crop"}, {"std": [0.0, 1.0, 1.0]}])
-def test_settings_that_make_no_transform_are_refused(changes):
-    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
-        default_transform(**{"image_size": 8} | changes)
+    # Without points any callable will do.
+    assert apply_transform(torch.ones(3, 10, 20), torch.zeros(0, 1, 2), v1.CenterCrop(5))[0].shape == (3, 5, 5)
 
 
 @pytest.mark.parametrize(("image", "points"), [((4, 4), (1, 1, 2)), ((3, 4, 4), (1, 2)), ((3, 4, 4), (1, 1, 3))])
@@ -177,7 +136,20 @@ def test_images_and_points_of_another_shape_are_refused(image, points):
         apply_transform(torch.zeros(image), torch.zeros(points), None)
 
 
-def test_arrays_are_accepted():
-    image, points = apply_transform(np.zeros((3, 4, 4), np.float32), np.float32([[[1, 2], [9, 2]]]), v2.Resize((8, 8)))
-    assert image.shape == (3, 8, 8)
-    torch.testing.assert_close(points, torch.tensor([[[2.5, 4.5], [torch.nan, torch.nan]]]), equal_nan=True)
+def test_default_transform():
+    image = torch.arange(6 * 8 * 3).float().reshape(3, 6, 8) / 200
+    points = torch.zeros(0, 1, 2)
+    assert apply_transform(image, points, default_transform(12))[0].shape == (3, 12, 12)
+    cropped = apply_transform(image, points, default_transform(4, "centre_crop", [0.5] * 3, [2.0] * 3))[0]
+    torch.testing.assert_close(cropped, (image[:, 1:5, 2:6] - 0.5) / 2)
+    for changes, expected in (
+        ({"mean": [0.1, 0.2, 0.3]}, image - torch.tensor([0.1, 0.2, 0.3])[:, None, None]),
+        ({"std": [0.5] * 3}, image * 2),
+    ):
+        torch.testing.assert_close(apply_transform(image, points, default_transform((6, 8), **changes))[0], expected)
+
+
+@pytest.mark.parametrize("changes", [{"image_size": 0}, {"mode": "crop"}, {"std": [0.0, 1.0, 1.0]}])
+def test_settings_that_make_no_transform_are_refused(changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        default_transform(**{"image_size": 8} | changes)

@@ -23,14 +23,12 @@ def test_names():
     scored = parse_scored_name("x/monumai_6_Hispanic-Muslim.npy")
     assert (scored.dataset, scored.image, scored.explainer) == ("monumai", "6", None)
     assert (scored.label, scored.image_id) == ("Hispanic-Muslim", "monumai_6")
-    assert parse_scored_name("coco_1_home_or_hotel.json").label == "home_or_hotel"
-    assert parse_scored_name("coco_1.json").label == ""
-    assert parse_scored_name("coco_1_a.b.json").label == "a.b"
-
-
-def test_where_attributions_lie():
+    assert [parse_scored_name(f"coco_1{label}.json").label for label in ("", "_a.b", "_a_or_b")] == [
+        "",
+        "a.b",
+        "a_or_b",
+    ]
     assert attribution_path("a/expl/coco_1_2_x.y.png", ".npy") == "a/activations/coco_1_2_x.y.npy"
-    assert attribution_path("expl/coco_1_41_x.png", ".json") == "activations/coco_1_41_x.json"
     assert attribution_path("explained/coco_1_41_x.png", ".json") == "explained/coco_1_41_x.json"
 
 
@@ -48,22 +46,9 @@ def test_where_attributions_lie():
 )
 def test_channels_of_maps(tmp_path, shape, pick):
     array = np.random.default_rng(0).random(shape)
-    np.save(tmp_path / "m.npy", array)
-    loaded = load_map(tmp_path / "m.npy")
-    assert loaded.shape == pick(array).shape
-    np.testing.assert_allclose(loaded, pick(array), rtol=1e-6)
-
-
-def test_numbers_of_any_kind_and_nan(tmp_path):
-    np.save(tmp_path / "m.npy", np.eye(3).astype(">f8"))
-    assert load_map(tmp_path / "m.npy").tolist() == np.eye(3).tolist()
-    np.save(tmp_path / "m.npy", np.array([[np.nan, 1.0]]))
-    assert load_map(tmp_path / "m.npy").isnan().tolist() == [[True, False]]
-
-
-def _save_archive(path):
-    with path.open("wb") as file:
-        np.savez(file, a=np.ones(2))
+    array.flat[0] = np.nan
+    np.save(tmp_path / "m.npy", array.astype(">f8"))
+    np.testing.assert_allclose(load_map(tmp_path / "m.npy"), pick(array), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +56,7 @@ def _save_archive(path):
     [
         (lambda path: path.write_bytes(pickle.dumps([1])), "cannot be read"),
         (lambda path: np.save(path, np.array([{}], dtype=object), allow_pickle=True), "cannot be read"),
-        (_save_archive, "it is an archive"),
+        (lambda path: np.savez(path.open("wb"), a=np.ones(2)), "it is an archive"),
         (lambda path: np.save(path, np.array([["a"]])), "it holds <U1"),
         (lambda path: np.save(path, np.ones((7, 6, 5))), r"its shape is \(7, 6, 5\), .* at most 4 channels"),
     ],
@@ -79,9 +64,8 @@ def _save_archive(path):
 def test_bad_maps_are_named(tmp_path, write, message):
     path = tmp_path / "m.npy"
     write(path)
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=f"m.npy.*{message}"):
         load_map(path)
-    assert str(path) in str(error.value)
 
 
 def test_concepts(tmp_path):
@@ -95,6 +79,9 @@ def test_concepts(tmp_path):
     explanation = load_concepts(path, ascending=True)
     assert (explanation.values, explanation.ascending, explanation.vocabulary) == (expected, True, ())
     assert next(iter(explanation.written)) == "0.10 < arm <= 0.25"
+    # Names that would become one stay.
+    path.write_text(json.dumps({"arm > 0.5": 0.5, "arm <= 0.5": 1}))
+    assert load_concepts(path).values == {"arm > 0.5": 0.5, "arm <= 0.5": 1.0}
 
 
 COUNTERFACTUAL = """{"hair (Target = cat) ": -3.0, "No counterfactual": Infinity, "hair (Target = dog) ": 0.5,
@@ -119,27 +106,17 @@ def test_counterfactuals_of_the_release(tmp_path):
         load_concepts(path, ascending=True)
 
 
-def test_concepts_that_would_become_one_stay(tmp_path):
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps({"arm > 0.5": 0.5, "arm <= 0.5": 1}))
-    assert load_concepts(path).values == {"arm > 0.5": 0.5, "arm <= 0.5": 1.0}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('["a"]', "object of names and numbers but got a list"),
         ("{}", "got an empty one"),
-        (
-            '{"a": "much", "b": 1, "c": null, "d": true, "e": NaN, "f": [1]}',
-            r"5 of 6 are not: 'a': 'much', 'c': None, 'd': True, 'e': nan, 'f': \[1\]\.",
-        ),
+        ('{"a": "much", "b": 1, "c": null, "d": true, "e": NaN, "f": [1]}', "5 of 6 are not: 'a': 'much'"),
         ('{"a": 1' + "0" * 400 + "}", "1 of 1 are not"),
     ],
 )
 def test_bad_concepts_are_named(tmp_path, text, message):
     path = tmp_path / "c.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=f"c.json.*{message}"):
         load_concepts(path)
-    assert str(path) in str(error.value)

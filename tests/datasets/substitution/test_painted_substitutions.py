@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions, SubstitutionSample
+from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +33,13 @@ def test_samples_are_the_bird_before_and_with_the_concept(birds: PaintedBirds, p
     for row in (0, 7, len(pairs) - 1):
         bird, added = int(pairs.bird[row]), int(pairs.added[row])
         sample, before, after = pairs[row], birds[bird], birds.substitute(bird, added)
-        assert isinstance(sample, SubstitutionSample)
         assert torch.equal(sample.image, after.image)
         assert torch.equal(sample.before, before.image)
-        assert not torch.equal(sample.image, sample.before)
         assert sample.label == before.label == pairs.labels[row]
         # The labels that are kept are those that the new picture is given.
         assert torch.equal(sample.concepts, pairs.concept_labels[row])
         assert torch.equal(sample.concepts, after.concepts)
         assert torch.equal(pairs.concept_labels_before[row], before.concepts)
-        # But for groups of the whole bird, all that changes is in the part's own pixels.
-        part = int(birds.part_of_concept[added])
-        if part >= 0:
-            touched = birds.part_masks(bird, touched=True)[part] | birds.part_masks(bird, added, touched=True)[part]
-            assert not (sample.image != sample.before).any(0)[~touched].any()
 
 
 def test_what_is_taken_out_is_the_class_s_own_and_what_is_put_in_is_not(pairs: PaintedSubstitutions) -> None:
@@ -67,20 +60,16 @@ def test_the_same_arguments_give_the_same_and_more_birds_the_same_first_ones(bir
     first, again, other = (PaintedSubstitutions(birds, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(first.added, again.added)
     assert not torch.equal(first.added, other.added)
-    fewer = PaintedSubstitutions(
-        PaintedBirds(12, "test", image_size=32, n_classes=4, n_concepts=40, deviation=0.3), seed=3
-    )
+    few_birds = PaintedBirds(12, "test", image_size=32, n_classes=4, n_concepts=40, deviation=0.3)
+    fewer = PaintedSubstitutions(few_birds, seed=3)
     assert torch.equal(fewer.added, first.added[: len(fewer)])
 
 
-def test_birds_without_a_substitution_are_refused() -> None:
-    # Every bird is another one than its class in all groups: nothing of the class's own can be taken out.
-    odd = PaintedBirds(4, image_size=32, n_classes=2, n_concepts=4, deviation=1.0)
-    with pytest.raises(ValueError, match=r"`birds` to hold a bird of which one attribute can be replaced"):
-        PaintedSubstitutions(odd)
-
-
-@pytest.mark.parametrize("changes", [{"per_bird": 0}, {"concepts": ["red"]}, {"concepts": []}])
-def test_settings_out_of_range_are_refused(birds: PaintedBirds, changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
-        PaintedSubstitutions(birds, **changes)
+@pytest.mark.parametrize("changes", [{"per_bird": 0}, {"concepts": ["red"]}, {"concepts": []}, {"birds": None}])
+def test_refused(birds: PaintedBirds, changes: dict[str, object]) -> None:
+    (name,) = changes
+    if name == "birds":
+        # Every bird is another one than its class in all groups: nothing of the class's own can be taken out.
+        changes = {"birds": PaintedBirds(4, image_size=32, n_classes=2, n_concepts=4, deviation=1.0)}
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        PaintedSubstitutions(**{"birds": birds} | changes)
