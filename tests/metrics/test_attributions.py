@@ -45,7 +45,7 @@ def scored(name: str, a_batch: Any = None, explain_func: Any = None) -> np.ndarr
     if name in AT_THE_BOTTLENECK:
         call = {"x_batch": VALUES, "model": MODEL.head}
 
-    def constant(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    def constant(model, inputs, targets, **kwargs):
         return np.ones((len(inputs), SIZE, SIZE))
 
     # The three that explain again need to be able to.
@@ -85,7 +85,7 @@ BAD: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
 
 @pytest.mark.parametrize("name", [name for name in METRICS if name not in EXPLAINING_AGAIN])
 @pytest.mark.parametrize("kind", GOOD)
-def test_scores_are_those_of_floats(name: str, kind: str) -> None:
+def test_scores_are_those_of_floats(name, kind):
     expected = scored(name, whole_numbers(name))
     assert np.isfinite(expected).any()
     np.testing.assert_allclose(scored(name, GOOD[kind](whole_numbers(name))), expected, rtol=1e-5)
@@ -96,7 +96,7 @@ def test_scores_are_those_of_floats(name: str, kind: str) -> None:
     ("kind", "computed"),
     [(kind, computed) for kind in BAD for computed in (False, True) if computed or kind != "nothing"],
 )
-def test_what_is_no_attribution_gives_nan_and_a_warning(name: str, kind: str, computed: bool) -> None:
+def test_what_is_no_attribution_gives_nan_and_a_warning(name, kind, computed):
     if name == "PASTAScore" and kind == "another shape":
         pytest.skip("a row for each sample is of concepts: an error where they have no names")
     spoil, message = BAD[kind]
@@ -109,7 +109,7 @@ def test_what_is_no_attribution_gives_nan_and_a_warning(name: str, kind: str, co
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_method_that_raises_within_quantus_gives_nan_and_a_warning(name: str) -> None:
+def test_a_method_that_raises_within_quantus_gives_nan_and_a_warning(name):
     kwargs = {"method": "LayerGradCam", "gc_layer": "no such layer", "xai_lib": "captum"}
     call = {"x_batch": IMAGES, "model": MODEL, "s_batch": MASKS}
     if name in AT_THE_BOTTLENECK:
@@ -133,7 +133,7 @@ class Plain(nn.Module):
 
 
 @pytest.mark.parametrize("name", AT_THE_BOTTLENECK)
-def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name: str) -> None:
+def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name):
     message = r"argument `model`, Plain, is no concept model, which .*PostHocCBM\.fit makes one"
     with torch.random.fork_rng():
         torch.manual_seed(0)

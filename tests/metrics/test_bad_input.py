@@ -59,7 +59,7 @@ class World:
     def call_unexplained(self, metric: Any, **kwargs: Any) -> list[float]:
         """Call a metric with known ground truth; no explanation must be computed."""
 
-        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        def explain(model, inputs, targets, **kwargs):
             pytest.fail("explained before the arguments were checked")
 
         call = {"model": self.model, "x_batch": self.images, "y_batch": self.classes, "s_batch": self.masks}
@@ -197,7 +197,7 @@ TYPES: dict[str, tuple[Callable[[World], object], str]] = {
 
 
 @pytest.mark.parametrize("case", [*VALUES, *TYPES])
-def test_error(case: str) -> None:
+def test_error(case):
     call, match = (VALUES | TYPES)[case]
     world = World()
     before = [parameter.clone() for parameter in world.model.parameters()]
@@ -209,14 +209,14 @@ def test_error(case: str) -> None:
     assert not world.model.training
 
 
-def test_classes_may_be_whole_floats_a_column_or_one_hot() -> None:
+def test_classes_may_be_whole_floats_a_column_or_one_hot():
     world = World()
     expected = world.cem()
     for classes in (world.classes.astype(float), world.classes[:, None], np.eye(N_CLASSES)[world.classes]):
         assert world.cem(y_batch=classes) == expected
 
 
-def test_columns_in_the_order_of_the_model_or_of_other_names_are_taken() -> None:
+def test_columns_in_the_order_of_the_model_or_of_other_names_are_taken():
     world = World()
     expected = world.cem()
     for columns in ("abcde", "vwxyz"):

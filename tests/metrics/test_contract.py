@@ -44,22 +44,22 @@ METRICS = [*EXPORTED, ConceptMass]
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(7)
 
 
 @pytest.fixture
-def model() -> SharingConceptModel:
+def model():
     return SharingConceptModel()
 
 
 @pytest.fixture
-def images(rng: np.random.Generator) -> np.ndarray:
+def images(rng):
     return rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
 
 
 @pytest.fixture
-def truth(rng: np.random.Generator, images: np.ndarray) -> dict[str, Any]:
+def truth(rng, images):
     truth = metric_arguments(images, rng)
     truth["points"][0] = np.nan
     return truth
@@ -107,12 +107,12 @@ NAMES = [*metric_makers(ARGUMENTS, METRICS), *variant_makers(IMAGES)]
 class TestHost:
     """Quantus's own names, calls and results."""
 
-    def test_the_shared_arguments_are_those_of_quantus(self) -> None:
+    def test_the_shared_arguments_are_those_of_quantus(self):
         host = list(inspect.signature(quantus.metrics.base.Metric.__init__).parameters)[1:-1]
         assert list(typing.get_type_hints(QuantusArguments)) == list(DEFAULTS) == host
 
     @pytest.mark.parametrize("metric", METRICS)
-    def test_constructors_take_only_the_shared_arguments(self, metric: type) -> None:
+    def test_constructors_take_only_the_shared_arguments(self, metric):
         *_, last = inspect.signature(metric).parameters.values()
         assert (last.kind, last.annotation) == (last.VAR_KEYWORD, "Unpack[QuantusArguments]")
         own_defaults = (
@@ -121,7 +121,7 @@ class TestHost:
         with_bar = {"display_progressbar": None} if metric is IIR else {}
         assert metric.quantus_defaults == {**DEFAULTS, **own_defaults, **with_bar}
 
-    def test_an_unknown_argument_raises_and_names_the_nearest(self) -> None:
+    def test_an_unknown_argument_raises_and_names_the_nearest(self):
         for wrong, near in (("normalize", "normalise"), ("concept_label", "concept_labels"), ("topl", "top_l")):
             with pytest.raises(TypeError, match=rf"CEM has no argument `{wrong}`\. Did you mean `{near}`"):
                 CEM(**{wrong: 1})
@@ -129,27 +129,19 @@ class TestHost:
             CEM(xyz=1)
 
     @pytest.mark.parametrize("metric", METRICS)
-    def test_call_has_exactly_the_keywords_of_quantus(self, metric: type) -> None:
+    def test_call_has_exactly_the_keywords_of_quantus(self, metric):
         host = set(inspect.signature(quantus.PointingGame.__call__).parameters)
         ours = set(inspect.signature(metric.__call__).parameters)
         assert ours == host | {"custom_batch"}
 
-    def test_available_metrics_merge_with_those_of_quantus_without_loss(self) -> None:
+    def test_available_metrics_merge_with_those_of_quantus_without_loss(self):
         merged = quantus.AVAILABLE_METRICS | quantus_concepts.AVAILABLE_METRICS
         assert merged["Concepts"]["CEM"] is CEM
         for category, metrics in quantus.AVAILABLE_METRICS.items():
             assert merged[category] == metrics
 
     @pytest.mark.parametrize("kind", ["any concept model", "post-hoc CBM"])
-    def test_all_metrics_and_five_built_ins_in_one_evaluate(
-        self,
-        kind: str,
-        model: SharingConceptModel,
-        images: np.ndarray,
-        truth: dict[str, np.ndarray],
-        capsys: Any,
-        rng: Any,
-    ) -> None:
+    def test_all_metrics_and_five_built_ins_in_one_evaluate(self, kind, model, images, truth, capsys, rng):
         if kind == "post-hoc CBM":
             bank = ConceptBank(model.concept_predictor.cavs)
             model = PostHocCBM(model.features, bank, model.head).eval()
@@ -195,9 +187,7 @@ class TestHost:
         for name in ON_IMAGES:
             np.testing.assert_array_equal(results["callable"][name], results["array"][name])
 
-    def test_a_method_that_fails_costs_only_its_own_scores(
-        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], rng: Any
-    ) -> None:
+    def test_a_method_that_fails_costs_only_its_own_scores(self, model, images, truth, rng):
         values, _ = values_and_weights(model, images)
         metrics = {"CEM": CEM(truth["concept_labels"]), "CGIM": CGIM(truth["class_concepts"])}
         with pytest.warns(UserWarning, match=r"'zero' failed: attributions are zero everywhere"):
@@ -213,15 +203,7 @@ class TestHost:
         assert np.isfinite(results["random"]["CEM"]).all()
         assert np.isfinite(results["random"]["CGIM"]).any()
 
-    def test_get_params_interpretation_and_plot(
-        self,
-        model: SharingConceptModel,
-        images: np.ndarray,
-        truth: dict[str, np.ndarray],
-        capsys: Any,
-        tmp_path: Any,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def test_get_params_interpretation_and_plot(self, model, images, truth, capsys, tmp_path, monkeypatch):
         save = pyplot.savefig
         # Quantus asks for 400 dots per inch.
         monkeypatch.setattr(pyplot, "savefig", lambda fname, **_: save(fname, dpi=30))
@@ -238,9 +220,7 @@ class TestHost:
             assert file.read_bytes().startswith(b"\x89PNG")
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_all_evaluation_scores_collects_and_aggregate_ignores_nan(
-        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
+    def test_all_evaluation_scores_collects_and_aggregate_ignores_nan(self, name, model, images, truth):
         classes = predicted(model, images)
         # one that is classified wrongly
         classes[2] = (classes[2] + 1) % N_CLASSES
@@ -258,9 +238,7 @@ class TestNothingIsChanged:
     """The user's model, keywords and random numbers stay as they were."""
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_flags_gradients_hooks_and_random_state(
-        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
+    def test_flags_gradients_hooks_and_random_state(self, name, model, images, truth):
         classes = predicted(model, images)
         metric = every_metric(truth, images)[name]
         expected = called(every_metric(truth, images)[name], model, images, classes)
@@ -281,9 +259,7 @@ class TestNothingIsChanged:
         assert torch.equal(torch_state, torch.get_rng_state())
         assert numpy_state == numpy_random_state()
 
-    def test_keywords_of_the_explanation_are_not_changed(
-        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
+    def test_keywords_of_the_explanation_are_not_changed(self, model, images, truth):
         values, _ = values_and_weights(model, images)
         kwargs = {"method": "InputXGradient"}
         metric = CEM(truth["concept_labels"])
@@ -297,7 +273,7 @@ class TestNothingIsChanged:
         )
         assert kwargs == {"method": "InputXGradient"}
 
-    def test_metrics_can_be_copied_and_pickled(self, truth: dict[str, np.ndarray], images: np.ndarray) -> None:
+    def test_metrics_can_be_copied_and_pickled(self, truth, images):
         for metric in every_metric(truth, images).values():
             again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
             assert again.get_params.keys() == metric.get_params.keys()
@@ -311,9 +287,7 @@ class TestInvariance:
 
     @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("batch_size", [1, 5, 64])
-    def test_batch_size(
-        self, name: str, batch_size: int, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
+    def test_batch_size(self, name, batch_size, model, images, truth):
         classes = predicted(model, images)
         together = called(every_metric(truth, images)[name], model, images, classes)
         apart = called(every_metric(truth, images)[name], model, images, classes, batch_size=batch_size)
@@ -321,17 +295,13 @@ class TestInvariance:
         assert np.isfinite(together).any()
 
     @pytest.mark.parametrize("name", ON_IMAGES)
-    def test_a_model_that_does_not_share_features_scores_the_same(
-        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
+    def test_a_model_that_does_not_share_features_scores_the_same(self, name, model, images, truth):
         classes = predicted(model, images)
         metric = on_images(truth)[name]
         np.testing.assert_array_equal(metric(model, images, classes), metric(TinyConceptModel(), images, classes))
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_double_precision(
-        self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
-    ) -> None:
+    def test_double_precision(self, name, model, images, truth):
         classes = predicted(model, images)
         single = called(every_metric(truth, images)[name], model, images, classes)
         metric = every_metric(truth, images)[name]
@@ -339,9 +309,7 @@ class TestInvariance:
         double = called(metric, SharingConceptModel(dtype=torch.float64), images, classes)
         np.testing.assert_allclose(double, single, atol=1e-5)
 
-    def test_normalisation_is_by_sample(
-        self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], rng: Any
-    ) -> None:
+    def test_normalisation_is_by_sample(self, model, images, truth, rng):
         values, _ = values_and_weights(model, images)
         a_batch = rng.normal(size=(N, N_CONCEPTS)) * 10.0 ** np.arange(N)[:, None]
         metric = CGIM(truth["class_concepts"], normalise=True)
@@ -354,9 +322,7 @@ class TestPaperIdentities:
     """The paper's variants are explanation methods: Gradient, the values, InputXGradient."""
 
     @pytest.fixture
-    def explained(
-        self, model: SharingConceptModel, images: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def explained(self, model, images):
         values, weights = values_and_weights(model, images)
         classes = predicted(model, images)
         return (
@@ -384,9 +350,7 @@ class TestPaperIdentities:
         return {name: scores["metric"] for name, scores in results.items()}
 
     @pytest.mark.parametrize("top_l", [1, 3])
-    def test_cem(
-        self, top_l: int, model: Any, explained: Any, truth: dict[str, np.ndarray], images: np.ndarray
-    ) -> None:
+    def test_cem(self, top_l, model, explained, truth, images):
         values, _, classes, importances = explained
         metric = CEM(truth["concept_labels"], top_l=top_l)
         host = self.through_quantus(metric, model, values, classes)
@@ -398,7 +362,7 @@ class TestPaperIdentities:
             np.testing.assert_allclose(image_view, expected, atol=1e-6)
 
     @pytest.mark.parametrize("per", ["concept", "class"])
-    def test_cgim(self, per: str, model: Any, explained: Any, truth: dict[str, np.ndarray], images: np.ndarray) -> None:
+    def test_cgim(self, per, model, explained, truth, images):
         values, weights, classes, _ = explained
         V = truth["class_concepts"]
         metric = CGIM(V, per=per)
@@ -428,9 +392,7 @@ class TestPaperIdentities:
             np.testing.assert_allclose(image_view, expected, atol=1e-6)
 
 
-def test_a_metric_for_tables_says_what_it_needs(
-    model: SharingConceptModel, images: np.ndarray, truth: dict[str, Any]
-) -> None:
+def test_a_metric_for_tables_says_what_it_needs(model, images, truth):
     values, _ = values_and_weights(model, images)
     classes, labels = predicted(model, images), truth["concept_labels"]
     with pytest.raises(ValueError, match="ConceptMass needs argument `concept_labels`: give it to the constructor, or"):

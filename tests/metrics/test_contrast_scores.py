@@ -70,7 +70,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world():
     return World()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,16 +57,16 @@ def beats(table: pd.DataFrame, metric: str, baseline: str = "random activations"
 
 
 @pytest.fixture(scope="module")
-def bank() -> ConceptBank:
+def bank():
     return ConceptBank.from_activations(Given(), IMAGES, L)
 
 
 @pytest.fixture(scope="module")
-def table(bank: ConceptBank) -> pd.DataFrame:
+def table(bank):
     return score_discovered(Given(), bank, IMAGES, linear(PLANTED), n_splits=2)
 
 
-def test_planted_concepts_score_high(table: pd.DataFrame) -> None:
+def test_planted_concepts_score_high(table):
     for metric in ("stability over halves", "stability over seeds"):
         assert row(table, metric)["value"] > 0.99
         assert beats(table, metric) == 1
@@ -90,7 +89,7 @@ def test_planted_concepts_score_high(table: pd.DataFrame) -> None:
         assert beats(table, "logit drop", "random directions", item=name) == 1
 
 
-def test_drops_of_single_random_activations(bank: ConceptBank) -> None:
+def test_drops_of_single_random_activations(bank):
     columns = ["value", "low", "high", "n"]
     # A single concept is the strongest of all images.
     alone = score_discovered(Given(), ConceptBank(bank.cavs[:1]), IMAGES, linear(PLANTED), n_banks=5)
@@ -106,10 +105,10 @@ def test_drops_of_single_random_activations(bank: ConceptBank) -> None:
     assert single["low"] < overall["low"] < overall["high"] < single["high"]
 
 
-def test_directions_that_are_random_score_as_random_ones_do() -> None:
+def test_directions_that_are_random_score_as_random_ones_do():
     bank = ConceptBank.random(L, D, seed=5)
 
-    def discover(rows: Tensor, seed: int) -> Tensor:
+    def discover(rows, seed):
         return torch.randn(L, D, generator=torch.Generator().manual_seed(1000 * seed + len(rows) + int(rows.sum())))
 
     table = score_discovered(Given(), bank, IMAGES, linear(PLANTED), discover=discover, n_splits=2)
@@ -119,7 +118,7 @@ def test_directions_that_are_random_score_as_random_ones_do() -> None:
     assert row(table, "explained variance", "random directions")["value"] == pytest.approx(L / D, abs=0.03)
 
 
-def test_concepts_that_the_head_does_not_read_are_deleted_without_effect(bank: ConceptBank) -> None:
+def test_concepts_that_the_head_does_not_read_are_deleted_without_effect(bank):
     # The images hold four concepts, and the class is about the first two.
     found = (bank.cavs @ PLANTED.T).argmax(1).tolist()
     head = linear(torch.stack([PLANTED[0], PLANTED[1]]))
@@ -135,11 +134,11 @@ def test_concepts_that_the_head_does_not_read_are_deleted_without_effect(bank: C
             assert abs(drop) < 0.05
 
 
-def test_the_table_has_the_numbers_of_the_functions(bank: ConceptBank) -> None:
+def test_the_table_has_the_numbers_of_the_functions(bank):
     head = linear(torch.randn(K, D, generator=DRAWN))
     asked: list[Tensor] = []
 
-    def discover(rows: Tensor, seed: int) -> Tensor:
+    def discover(rows, seed):
         asked.append(rows)
         return rows[:L]
 
@@ -162,7 +161,7 @@ def test_the_table_has_the_numbers_of_the_functions(bank: ConceptBank) -> None:
     variance = explained_variance(places, bank.cavs).item()
     assert row(table, "explained variance")["value"] == pytest.approx(variance, abs=1e-6)
 
-    def centred(rows: Tensor) -> tuple[float, Tensor]:
+    def centred(rows):
         logits = head(rows).detach()
         own = logits.gather(1, labels[:, None])[:, 0] - logits.mean(1)
         return (logits.argmax(1) == labels).double().mean().item(), own
@@ -179,13 +178,13 @@ def test_the_table_has_the_numbers_of_the_functions(bank: ConceptBank) -> None:
     assert row(table, "predictions kept after deletion", l=0)["value"] == pytest.approx(accuracy)
 
 
-def test_a_head_of_another_form_gives_what_its_linear_layer_gives(bank: ConceptBank, table: pd.DataFrame) -> None:
+def test_a_head_of_another_form_gives_what_its_linear_layer_gives(bank, table):
     class Wrapped(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.inner = linear(PLANTED)
 
-        def forward(self, rows: Tensor) -> Tensor:
+        def forward(self, rows):
             return self.inner(rows)
 
     other = score_discovered(Given(), bank, IMAGES, Wrapped(), n_splits=2)
@@ -193,14 +192,14 @@ def test_a_head_of_another_form_gives_what_its_linear_layer_gives(bank: ConceptB
     np.testing.assert_allclose(other[numbers].astype(float), table[numbers].astype(float), atol=1e-4)
 
 
-def test_nothing_is_changed_and_a_seed_gives_the_same(bank: ConceptBank, table: pd.DataFrame) -> None:
+def test_nothing_is_changed_and_a_seed_gives_the_same(bank, table):
     backbone, head = Given(), linear(PLANTED)
     with untouched(backbone, head):
         again = score_discovered(backbone, bank, [IMAGES[:25], IMAGES[25:]], head, n_splits=2)
     pd.testing.assert_frame_equal(again, table)
 
 
-def test_undefined_with_a_reason(bank: ConceptBank) -> None:
+def test_undefined_with_a_reason(bank):
     words = ConceptBank(bank.cavs, settings={"method": "text"})
     table = score_discovered(Given(), words, IMAGES)
     undefined = table[table["value"].isna()]
@@ -221,7 +220,7 @@ def test_undefined_with_a_reason(bank: ConceptBank) -> None:
     assert (nowhere["n"], nowhere["reason"]) == (0, "it is the strongest concept of no image")
 
 
-def test_wrong_input_is_refused(bank: ConceptBank) -> None:
+def test_wrong_input_is_refused(bank):
     with pytest.raises(ValueError, match="cavs"):
         score_discovered(Given(), ConceptBank(torch.eye(3)), IMAGES)
     with pytest.raises(ValueError, match="labels"):
@@ -232,7 +231,7 @@ def test_wrong_input_is_refused(bank: ConceptBank) -> None:
         score_discovered(Given(), bank, IMAGES * torch.nan)
 
 
-def test_plot(table: pd.DataFrame, bank: ConceptBank, tmp_path: Path) -> None:
+def test_plot(table, bank, tmp_path):
     figure, axes = plot_discovered(table)
     assert isinstance(figure, Figure)
     assert [len(panel.lines) for panel in axes[1:]] == [4, 4]
@@ -246,12 +245,12 @@ def test_plot(table: pd.DataFrame, bank: ConceptBank, tmp_path: Path) -> None:
         plot_discovered(table.drop(columns="l"))
 
 
-def test_words_of_a_clip_model_are_scored_by_embeddings() -> None:
+def test_words_of_a_clip_model_are_scored_by_embeddings():
     torch.manual_seed(0)
     model = clip_vit()
     images = torch.rand(8, 3, 32, 32, generator=DRAWN)
 
-    def tokenizer(texts: list[str]) -> Tensor:
+    def tokenizer(texts):
         return torch.tensor([[1 + len(text) % 5, 7, 0, 0] for text in texts])
 
     bank = ConceptBank.from_text(model, tokenizer, ["striped", "furry", "red"])

@@ -44,7 +44,7 @@ def of_metric(**arguments: object) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_gives_what_the_metric_does_to_the_bit(workers: int) -> None:
+def test_a_loader_gives_what_the_metric_does_to_the_bit(workers):
     loader = DataLoader(TensorDataset(IMAGES, MAPS, CLASSES), 3, num_workers=workers, persistent_workers=workers > 0)
     table = score_explanations(scorer(), PoolingEncoder(), loader)
     pd.testing.assert_frame_equal(table[[*QUESTIONS]], of_metric(), check_exact=True)
@@ -55,7 +55,7 @@ def test_a_loader_gives_what_the_metric_does_to_the_bit(workers: int) -> None:
     pd.testing.assert_frame_equal(score_explanations(scorer(), PoolingEncoder(), loader), table)
 
 
-def test_generators_lists_names_and_channels_say_the_same() -> None:
+def test_generators_lists_names_and_channels_say_the_same():
     splits = [slice(0, 3), slice(3, 6), slice(6, N)]
     expected = of_metric()
     channels = torch.stack([MAPS / 4, 3 * MAPS / 4], 1)
@@ -69,7 +69,7 @@ def test_generators_lists_names_and_channels_say_the_same() -> None:
         assert table["label"].tolist() == NAMES
 
 
-def test_normalisation_is_undone() -> None:
+def test_normalisation_is_undone():
     mean, std = (torch.tensor(value)[:, None, None] for value in (MEAN, STD))
     batch = ((IMAGES - mean) / std, MAPS, CLASSES)
     expected = score_explanations(scorer(), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])
@@ -78,7 +78,7 @@ def test_normalisation_is_undone() -> None:
         np.testing.assert_allclose(table[[*QUESTIONS]], expected[[*QUESTIONS]], atol=2e-2)
 
 
-def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
+def test_explanations_of_every_kind_and_size_in_one_batch():
     kinds = [
         explanation(0),
         ConceptExplanation({"wing": 1.0, "beak": -2.0}),
@@ -94,7 +94,7 @@ def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
         np.testing.assert_allclose(alone[[*QUESTIONS]].to_numpy()[0], table.loc[place, [*QUESTIONS]].astype(float))
 
 
-def test_what_cannot_be_scored_costs_its_own_score_and_one_warning() -> None:
+def test_what_cannot_be_scored_costs_its_own_score_and_one_warning():
     maps = MAPS.clone()
     maps[1], maps[4, 0, 0] = 0.25, torch.nan
     expected = of_metric()
@@ -113,14 +113,14 @@ def test_what_cannot_be_scored_costs_its_own_score_and_one_warning() -> None:
     assert table["Q1"].isna().tolist() == [True, False]
 
 
-def test_missing_labels_are_counted() -> None:
+def test_missing_labels_are_counted():
     n = len(IMAGES)
     for loader, without in (([(IMAGES, MAPS)], n), ([(IMAGES, MAPS), (IMAGES, MAPS, ["cat"] * n)], n)):
         with pytest.warns(UserWarning, match=rf"trained with labels, and {without} of {n * len(loader)} .* have none"):
             score_explanations(scorer(), PoolingEncoder(), loader)
 
 
-def test_labels_of_a_scorer_are_printed_without_control_characters() -> None:
+def test_labels_of_a_scorer_are_printed_without_control_characters():
     with pytest.warns(UserWarning, match=r"It knows \\x1b\[2Jcat, dog\."):
         score_explanations(scorer(("\x1b[2Jcat", "dog")), PoolingEncoder(), [(IMAGES, MAPS)])
     metric = PASTAScore(scorer(("\x1b[2Jcat", "dog")), PoolingEncoder())
@@ -145,11 +145,11 @@ BAD = {
 
 
 @pytest.mark.parametrize(("loader", "message"), BAD.values(), ids=BAD)
-def test_bad_batches(loader: list, message: str) -> None:
+def test_bad_batches(loader, message):
     with pytest.raises(ValueError, match=message):
         score_explanations(scorer(), PoolingEncoder(), loader)
 
 
-def test_labels_for_a_scorer_without() -> None:
+def test_labels_for_a_scorer_without():
     with pytest.raises(ValueError, match="trained without"):
         score_explanations(scorer(None), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])

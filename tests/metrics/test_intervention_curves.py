@@ -44,7 +44,7 @@ def noisy(strength: float = 0.8) -> Tensor:
     return PRESENT + strength * torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
 
 
-def test_all_true_labels_give_the_accuracy_of_the_head_and_wrong_ones_none() -> None:
+def test_all_true_labels_give_the_accuracy_of_the_head_and_wrong_ones_none():
     model = decoder()
     values = noisy()
     with untouched(model, values):
@@ -66,7 +66,7 @@ def test_all_true_labels_give_the_accuracy_of_the_head_and_wrong_ones_none() -> 
     assert oracle.loc[("random", 4), "wrong labels"] == 0
 
 
-def test_intervals_take_the_true_classes_as_clusters() -> None:
+def test_intervals_take_the_true_classes_as_clusters():
     """Answers that are those of the class are right or wrong for all its images: repeated draws of classes tell."""
     rng, n_classes, per_class = torch.Generator().manual_seed(0), 5, 6
     labels, covered = torch.arange(n_classes).repeat_interleave(per_class), []
@@ -86,7 +86,7 @@ def test_intervals_take_the_true_classes_as_clusters() -> None:
     assert sum(covered) / len(covered) >= 0.95 - 0.03
 
 
-def test_the_wrong_bit_is_found_by_uncertainty_and_by_contribution() -> None:
+def test_the_wrong_bit_is_found_by_uncertainty_and_by_contribution():
     # One bit in each image is wrong, and nearest to the boundary; the others are right and certain.
     wrong = torch.arange(32) // 4 % 4
     values = PRESENT.float().scatter(1, wrong[:, None], 0.55 - 0.1 * PRESENT.gather(1, wrong[:, None]))
@@ -101,7 +101,7 @@ def test_the_wrong_bit_is_found_by_uncertainty_and_by_contribution() -> None:
     assert grouped.loc[1, "random"] > table.loc[1, "random"]
 
 
-def test_batches_and_the_scorer_give_the_same() -> None:
+def test_batches_and_the_scorer_give_the_same():
     values = noisy()
     table = curve(values, counts=(1, 4))
     pd.testing.assert_frame_equal(curve(values, batch_size=5, counts=(1, 4)), table)
@@ -115,7 +115,7 @@ def test_batches_and_the_scorer_give_the_same() -> None:
     assert list(rows.index) == list(table.index)
 
 
-def test_controls_with_levels_are_intervened_on() -> None:
+def test_controls_with_levels_are_intervened_on():
     loader = [(images_showing(noisy()), LABELS, PRESENT)]
     settings: dict[str, Any] = {"top_l": (1,), "interventions": (0, 4), "controls": {"nothing": [decoder(), decoder()]}}
     # The second takes what is there for absent.
@@ -134,7 +134,7 @@ def test_controls_with_levels_are_intervened_on() -> None:
             score_concepts({"model": decoder()}, loader, **settings, levels={"nothing": wrong})
 
 
-def test_levels_are_those_of_the_model() -> None:
+def test_levels_are_those_of_the_model():
     images, labels = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
     head = nn.Linear(2, 2, bias=False)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_levels_are_those_of_the_model() -> None:
         intervention_curve(cbm, [(images, labels)], levels=levels)
 
 
-def test_picture() -> None:
+def test_picture():
     loader = [(torch.rand(8, 3, 6, 6), torch.arange(8) % N_CLASSES, torch.ones(8, N_CONCEPTS))]
     models = {"first $": SharingConceptModel(), "second": SharingConceptModel(1)}
     table = intervention_curve(models, loader, orders=["random", "uncertainty"])

@@ -34,7 +34,7 @@ ARGUMENT_OF = {"explanation": "importance", "l": "top_l", "alpha": "alpha", "ite
 
 
 @pytest.fixture(scope="module", params=[SharingConceptModel, TinyConceptModel])
-def scored(request: Any) -> tuple[Any, np.ndarray, dict[str, Any], pd.DataFrame, pd.DataFrame]:
+def scored(request):
     """A model, images, their truth by the names of arguments, and the tables of means and of images."""
     rng = np.random.default_rng(5)
     model = request.param()
@@ -66,13 +66,13 @@ def class_of(row: dict[str, Any], truth: dict[str, Any]) -> Any:
     return metric(**arguments)
 
 
-def test_every_metric_that_ranks_concepts_is_in_the_table(scored: Any) -> None:
+def test_every_metric_that_ranks_concepts_is_in_the_table(scored):
     assert {"CEM", "CLM", "CGIM"} <= RANKING <= {*scored[3]["metric"]}
     assert {*ALIASES} <= {*scored[3]["metric"]}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_every_column_is_what_the_class_gives(scored: Any) -> None:
+def test_every_column_is_what_the_class_gives(scored):
     """To the bit: the scores of the images, of the concepts and of the classes; and chance, and what is undefined."""
     model, images, truth, table, per_image = scored
     predicted = model(torch.as_tensor(images)).argmax(1).numpy()

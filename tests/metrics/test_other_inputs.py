@@ -31,7 +31,7 @@ TOKENS = torch.tensor([[0, 0, 0, 7], [0, 0, 1, 7], [1, 1, 1, 1], [0, 1, 1, 1]])
 
 
 @pytest.mark.parametrize(("features", "inputs"), [(Rows(), ROWS), (Texts(), TOKENS)], ids=["table", "text"])
-def test_a_chain_of_other_inputs(features: nn.Module, inputs: Tensor) -> None:
+def test_a_chain_of_other_inputs(features, inputs):
     concepts, head = nn.Linear(2, 3), nn.Linear(3, 2)
     with torch.no_grad():
         # The third concept is the second less the first; classes go by the first two.
@@ -77,7 +77,7 @@ class Own(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def own_model() -> Own:
+def own_model():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return Own().eval()
@@ -86,7 +86,7 @@ def own_model() -> Own:
 SHOWN = np.eye(3, dtype=int)[[0, 1, 2, 1]]
 
 
-def test_rows_of_a_table_go_the_way_of_images(own_model: Own) -> None:
+def test_rows_of_a_table_go_the_way_of_images(own_model):
     cbm = BottleneckCBM(own_model.features, own_model.concepts, own_model.head)
     rows = ROWS.numpy()
     with torch.no_grad():
@@ -119,7 +119,7 @@ def test_rows_of_a_table_go_the_way_of_images(own_model: Own) -> None:
         intervention_curve(cbm, [batch[:2] for batch in batches])
 
 
-def test_members_that_an_own_class_lacks_are_named(own_model: Own) -> None:
+def test_members_that_an_own_class_lacks_are_named(own_model):
     with pytest.raises(TypeError, match=r"got Own whose `concept_predictor` is a method in place of a module\."):
         score_concepts(own_model, [(ROWS, [0, 0, 1, 1])])
     with pytest.raises(TypeError, match=r"got Linear without `features`, `concept_predictor`, `head`, `concept_maps`"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -15,13 +13,13 @@ VALUES = np.array([[3.0, 2, 1], [3, 1, 2], [np.nan, 0, 1]])
 
 
 @pytest.fixture
-def metric() -> CEM:
+def metric():
     metric = CEM(LABELS, disable_warnings=True)
     metric(None, np.ones((3, 3)), np.zeros(3, int), VALUES)
     return metric
 
 
-def test_mean_chance_and_what_is_undefined(metric: CEM, tmp_path: Path) -> None:
+def test_mean_chance_and_what_is_undefined(metric, tmp_path):
     aggregating = CEM(LABELS, return_aggregate=True, disable_warnings=True)
     assert aggregating(None, np.ones((3, 3)), np.zeros(3, int), VALUES) == [0.5]
     for drawing in (metric, aggregating):
@@ -38,7 +36,7 @@ def test_mean_chance_and_what_is_undefined(metric: CEM, tmp_path: Path) -> None:
     plt.close("all")
 
 
-def test_chance_controls_and_direction(metric: CEM) -> None:
+def test_chance_controls_and_direction(metric):
     _, ax = metric.plot_scores(control=np.linspace(0, 0.4, 39))
     assert ax.get_legend_handles_labels()[1] == ["mean 0.500", "chance 0.500", "control 0.200", "95 % of controls"]
     (band,) = (patch for patch in ax.patches if patch.get_alpha() == 0.15)
@@ -51,7 +49,7 @@ def test_chance_controls_and_direction(metric: CEM) -> None:
     plt.close("all")
 
 
-def test_few_different_scores_are_bars(metric: CEM) -> None:
+def test_few_different_scores_are_bars(metric):
     _, ax = metric.plot_scores([0.0, 1.0, 1.0, np.nan])
     assert [(round(bar.get_center()[0], 6), bar.get_height()) for bar in ax.patches] == [(0, 1), (1, 2)]
     _, ax = metric.plot_scores(np.linspace(0.2, 0.4, 50))
@@ -60,7 +58,7 @@ def test_few_different_scores_are_bars(metric: CEM) -> None:
     plt.close("all")
 
 
-def test_concepts_are_named_and_sorted(tmp_path: Path) -> None:
+def test_concepts_are_named_and_sorted(tmp_path):
     metric = CGIM(np.eye(3), disable_warnings=True)
     figure, ax = metric.plot_scores([0.1, np.nan, 0.7], names=["has_$bill$::long", "wing", "t" * 99])
     assert [label.get_text() for label in ax.get_yticklabels()] == [f"{'t' * 19}...{'t' * 18}", "$bill$: long"]
@@ -74,7 +72,7 @@ def test_concepts_are_named_and_sorted(tmp_path: Path) -> None:
     plt.close("all")
 
 
-def test_nothing_defined_says_why() -> None:
+def test_nothing_defined_says_why():
     metric = CEM(LABELS, disable_warnings=True)
     metric(None, np.ones((3, 3)), np.zeros(3, int), VALUES * np.nan)
     _, ax = metric.plot_scores()
@@ -84,7 +82,7 @@ def test_nothing_defined_says_why() -> None:
     plt.close("all")
 
 
-def test_figures_are_closed_unless_shown(metric: CEM, tmp_path: Path) -> None:
+def test_figures_are_closed_unless_shown(metric, tmp_path):
     plt.figure()
     open_figures = plt.get_fignums()
     metric.plot(show=False, path_to_save=str(tmp_path / "a.png"))

@@ -17,7 +17,7 @@ from range_scorers import SIZE, STARTS, N, Noted, States, check_same, saved
 
 
 @pytest.fixture
-def expected(tmp_path: Path) -> States:
+def expected(tmp_path):
     score = Noted(tmp_path / "expected")()
     return [score(start, min(start + SIZE, N)) for start in STARTS]
 
@@ -28,7 +28,7 @@ def scored(folder: Path, make: Any = None, **changed: Any) -> States:
 
 
 @pytest.mark.parametrize("size", [4, 28, 64])
-def test_any_number_of_ranges_gives_the_same(size: int, tmp_path: Path, expected: States) -> None:
+def test_any_number_of_ranges_gives_the_same(size, tmp_path, expected):
     states = scored(tmp_path, size=size)
     assert torch.equal(*(torch.cat([state["scores"] for state in each]) for each in (states, expected)))
     again = Noted(tmp_path / "again")
@@ -36,14 +36,14 @@ def test_any_number_of_ranges_gives_the_same(size: int, tmp_path: Path, expected
     assert not again.calls
 
 
-def test_without_a_store_nothing_is_written(tmp_path: Path, expected: States, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_store_nothing_is_written(tmp_path, expected, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_same(score_ranges(Noted(tmp_path / "notes"), N, size=SIZE), expected)
     assert {path.name for path in tmp_path.iterdir()} == {"expected", "notes"}
 
 
 @pytest.mark.parametrize("number", [3, 4, 7])
-def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, expected: States) -> None:
+def test_a_process_killed_goes_on_where_it_was(number, tmp_path, expected):
     assert killed(lambda: scored(tmp_path), number) == -signal.SIGKILL
     there = saved(tmp_path / "out")
     again = Noted(tmp_path / "again")
@@ -51,7 +51,7 @@ def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, expe
     assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start not in there}
 
 
-def test_a_range_that_raises_leaves_those_before_it(tmp_path: Path, expected: States) -> None:
+def test_a_range_that_raises_leaves_those_before_it(tmp_path, expected):
     with pytest.raises(ArithmeticError, match="no such number") as caught:
         scored(tmp_path, Noted(tmp_path / "notes", {16: "raise"}))
     assert caught.value.__notes__ == ["Raised for items 16 to 23."]
@@ -60,7 +60,7 @@ def test_a_range_that_raises_leaves_those_before_it(tmp_path: Path, expected: St
     assert repaired.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start >= 16}
 
 
-def test_a_damaged_file_is_computed_again(tmp_path: Path, expected: States) -> None:
+def test_a_damaged_file_is_computed_again(tmp_path, expected):
     scored(tmp_path)
     (tmp_path / "out" / "run-000000016-000000024.safetensors").write_bytes(b"PAR1")
     again = Noted(tmp_path / "again")
@@ -69,7 +69,7 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path, expected: States) -> N
     assert again.calls == {"made": 1, "range 16": 1}
 
 
-def test_runs_of_other_keys_never_mix(tmp_path: Path, expected: States) -> None:
+def test_runs_of_other_keys_never_mix(tmp_path, expected):
     other = scored(tmp_path, lambda: lambda start, stop: {"scores": torch.zeros(stop - start)}, key="other")
     check_same(scored(tmp_path), expected)
     check_same(scored(tmp_path, lambda: pytest.fail("scored again"), key="other"), other)
@@ -88,7 +88,7 @@ class Memory:
         self.states[key] = tensors
 
 
-def test_a_store_of_ones_own(tmp_path: Path, expected: States) -> None:
+def test_a_store_of_ones_own(tmp_path, expected):
     store = Memory()
     check_same(scored(tmp_path, store=store), expected)
     assert len(store.states) == len(STARTS)
@@ -97,7 +97,7 @@ def test_a_store_of_ones_own(tmp_path: Path, expected: States) -> None:
     assert not again.calls
 
 
-def test_bad_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_arguments(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="`key` to name what the states depend on"):
         scored(tmp_path, key="")
     with pytest.raises(ValueError, match=r"`key` to be part of a file's name but got '\.\./run-"):

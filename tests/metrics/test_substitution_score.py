@@ -20,20 +20,20 @@ IMAGES = images_showing(torch.tensor(VALUES)).numpy()
 
 @pytest.mark.parametrize("view", ["images", "values"])
 @pytest.mark.parametrize(("score", "expected"), [("added", [1, 0, 1, np.nan]), ("removed", [1, 0, 0, np.nan])])
-def test_by_hand_on_images_and_on_values(view: str, score: str, expected: list[float]) -> None:
+def test_by_hand_on_images_and_on_values(view, score, expected):
     model, inputs = (MODEL, IMAGES) if view == "images" else (MODEL.head, VALUES)
     metric = SubstitutionScore(ADDED, REMOVED, score, disable_warnings=True)
     np.testing.assert_array_equal(metric(model, inputs, CLASSES), expected)
     assert metric.undefined == 1
 
 
-def test_threshold_and_a_call_that_brings_its_concepts() -> None:
+def test_threshold_and_a_call_that_brings_its_concepts():
     metric = SubstitutionScore(threshold=0.95)
     assert metric(MODEL, IMAGES[:3], CLASSES[:3], custom_batch={"added": [0, 0, 1]}) == [0, 0, 0]
     assert SubstitutionScore([0, 0, 1], threshold=0)(MODEL, IMAGES[:3], CLASSES[:3]) == [1, 1, 1]
 
 
-def test_chance_pairs_and_reasons_are_remembered() -> None:
+def test_chance_pairs_and_reasons_are_remembered():
     metric = SubstitutionScore([0, 0, 1, -1], [1, -1, 1, 0], "removed")
     message = r"taken out \(2 of 4 samples\); the concept put in is none of the model's \(1 of 4 samples\)"
     with pytest.warns(UserWarning, match=message):
@@ -51,7 +51,7 @@ def test_chance_pairs_and_reasons_are_remembered() -> None:
     np.testing.assert_array_equal(np.unique(metric.records[-1].clusters, return_inverse=True)[1], [0, 1, 2, 0])
 
 
-def test_what_reads_the_picture_recites_or_guesses() -> None:
+def test_what_reads_the_picture_recites_or_guesses():
     rng = np.random.default_rng(0)
     n, class_concepts = 600, np.array([[1, 1, 0, 0], [0, 1, 1, 0]])
     classes = rng.integers(0, 2, n)
@@ -68,7 +68,7 @@ def test_what_reads_the_picture_recites_or_guesses() -> None:
         assert abs(np.mean(guessed) - 0.5) < 0.07
 
 
-def test_stock_quantus_shows_the_same_for_every_explanation_and_runs_the_backbone_once() -> None:
+def test_stock_quantus_shows_the_same_for_every_explanation_and_runs_the_backbone_once():
     rng = np.random.default_rng(0)
     model, images = SharingConceptModel(), rng.normal(size=(8, 3, 12, 12)).astype(np.float32)
     added, removed = rng.integers(0, 5, 8), rng.integers(0, 5, 8)
@@ -91,7 +91,7 @@ def test_stock_quantus_shows_the_same_for_every_explanation_and_runs_the_backbon
         np.testing.assert_array_equal(results[method]["S-"], gone)
 
 
-def test_undefined_values_have_a_reason() -> None:
+def test_undefined_values_have_a_reason():
 
     model = TellingModel(torch.nn.Sequential(Shown(4), torch.nn.Threshold(0.45, torch.nan)), 4, 2)
     metric = SubstitutionScore([0, 0, 1])
@@ -113,7 +113,7 @@ def test_undefined_values_have_a_reason() -> None:
         ),
     ],
 )
-def test_bad_calls_are_refused(arguments: dict, inputs: np.ndarray, message: str) -> None:
+def test_bad_calls_are_refused(arguments, inputs, message):
     with pytest.raises(ValueError, match=message):
         SubstitutionScore(**arguments)(MODEL, inputs, CLASSES)
 
@@ -125,13 +125,13 @@ class Values(torch.nn.Module):
         return MODEL.concept_predictor(images)
 
 
-def test_a_plain_module_gives_concept_values_of_images() -> None:
+def test_a_plain_module_gives_concept_values_of_images():
     expected = SubstitutionScore(ADDED)(MODEL, IMAGES, CLASSES)
     np.testing.assert_equal(SubstitutionScore(ADDED)(Values(), IMAGES, CLASSES), expected)
     with pytest.raises(ValueError, match=r"`model` to map images to concept values \(N, L\) = \(4, \*\) but Identity"):
         SubstitutionScore(ADDED)(torch.nn.Identity(), IMAGES, CLASSES)
 
 
-def test_indices_without_a_sign_are_refused() -> None:
+def test_indices_without_a_sign_are_refused():
     with pytest.raises(ValueError, match=r"`added` to have a signed dtype, .* but got uint8"):
         SubstitutionScore(np.array([0, 1, 255, 0], np.uint8))

@@ -75,7 +75,7 @@ def assert_same_record(record: Any, expected: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", CASES)
-def test_batches_give_what_one_call_gives(case: str) -> None:
+def test_batches_give_what_one_call_gives(case):
     make, truth = CASES[case]
     at_once, metric = make(), updated(make(), truth)
     passed = {name: DATA[name] for name in truth}
@@ -95,7 +95,7 @@ def test_batches_give_what_one_call_gives(case: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", CASES)
-def test_states_of_two_processes_join(case: str) -> None:
+def test_states_of_two_processes_join(case):
     make, truth = CASES[case]
     expected = updated(make(), truth).compute()
     first, second = updated(make(), truth, range(0, BATCH, BATCH)), updated(make(), truth, range(BATCH, N, BATCH))
@@ -110,20 +110,20 @@ def test_states_of_two_processes_join(case: str) -> None:
     np.testing.assert_array_equal(before, second.compute())
 
 
-def test_predicted_classes_are_the_default() -> None:
+def test_predicted_classes_are_the_default():
     metric, labels = CEM(), DATA["concept_labels"]
     metric.update(MODEL, IMAGES, concept_labels=labels)
     assert metric.compute() == CEM(labels)(MODEL, IMAGES, predicted(MODEL, IMAGES))
 
 
-def test_compute_warns_once_of_undefined_scores() -> None:
+def test_compute_warns_once_of_undefined_scores():
     metric = updated(CEM(only_correct=True), ("concept_labels", "labels"))
     with pytest.warns(UserWarning, match=r"misclassified \(\d+ of 20 samples\)") as warnings:
         metric.compute()
     assert len(warnings) == 1
 
 
-def test_wrong_batches_and_metrics_are_refused() -> None:
+def test_wrong_batches_and_metrics_are_refused():
     metric = CEM()
     with pytest.raises(TypeError, match=r"CEM\.update has no argument `labls`\. Give the truth of a batch as `concept"):
         metric.update(MODEL, IMAGES, CLASSES, labls=DATA["labels"])
@@ -141,7 +141,7 @@ def test_wrong_batches_and_metrics_are_refused() -> None:
         metric.compute()
 
 
-def test_a_call_in_between_leaves_the_batches_alone() -> None:
+def test_a_call_in_between_leaves_the_batches_alone():
     metric = updated(CEM(), ("concept_labels",))
     expected = metric.compute()
     metric(MODEL, IMAGES[:3], CLASSES[:3], custom_batch={"concept_labels": DATA["concept_labels"][:3]})
@@ -149,7 +149,7 @@ def test_a_call_in_between_leaves_the_batches_alone() -> None:
     assert len(expected) == N
 
 
-def test_means_merge() -> None:
+def test_means_merge():
     values, classes = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([0, 1, 1])
     first, second = ClassMeans(2, 1), ClassMeans(2, 1)
     first.update(values[:2], classes[:2])
