@@ -44,12 +44,6 @@ def test_labels_may_differ_from_the_explained_class(head):
     assert metric.undefined == 1
 
 
-def test_a_class_without_samples_is_left_out_of_the_concepts(head):
-    scores = CGIM(TRUTH)(head, VALUES[:2], CLASSES[:2], VALUES[:2])
-    # over class 0 alone: 3 * 1 -> 1; a zero row -> NaN; 3 * .5 -> 1
-    np.testing.assert_array_equal(scores, [1, np.nan, 1])
-
-
 def test_a_sample_that_is_not_finite_does_not_void_its_class(head):
     a_batch = VALUES.copy()
     a_batch[0] = np.inf
@@ -134,16 +128,3 @@ class TestCentred:
         metric = CGIM(TRUTH, per=per, centred=True)
         with pytest.warns(UserWarning, match=f"importance does not vary .{len(cosine)} of {len(cosine)} "):
             assert np.isnan(metric(head, VALUES, CLASSES, ones)).all()
-
-    def test_permuted_classes_score_0_and_the_truth_1(self):
-        rng = np.random.default_rng(0)
-        truth = rng.random((12, 30))
-        head = nn.Linear(30, 12, bias=False).double()
-        head.weight.data = torch.as_tensor(truth)
-        values, classes = np.linalg.pinv(truth).T, np.arange(12)
-        metric = CGIM(truth, centred=True)
-        np.testing.assert_allclose(metric(head, values, classes, truth), 1)
-        means = [np.mean(metric(head, values, classes, truth[rng.permutation(12)])) for _ in range(200)]
-        assert abs(np.mean(means)) < 4 * np.std(means) / 200**0.5
-        # The cosine is far from 0 all the same.
-        assert np.mean(CGIM(truth)(head, values, classes, truth[rng.permutation(12)])) > 0.6
