@@ -76,10 +76,8 @@ def merged(model: Any, folder: Path, **settings: Any) -> ConceptState:
     return first
 
 
-@pytest.mark.parametrize("baselines", [False, True])
-def test_ranges_give_the_tables_of_one_pass(baselines, tmp_path):
+def test_ranges_give_the_tables_of_one_pass(tmp_path):
     settings: dict[str, Any] = {
-        "baselines": baselines,
         "value_threshold": {"one": 0.1},
         "top_l": (1, 2),
         "seed": 3,
@@ -97,10 +95,9 @@ def test_ranges_give_the_tables_of_one_pass(baselines, tmp_path):
 
 def test_random_banks_of_a_model_are_scored_over_ranges(tmp_path):
     backbone = nn.Sequential(nn.Conv2d(3, 6, 3, stride=3), nn.ReLU()).eval()
-    with torch.random.fork_rng(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
-        model = PostHocCBM.fit(backbone, loader_of(DATA), random_banks=3, min_images=1)
+        model = PostHocCBM.fit(backbone, loader_of(DATA), random_banks=2, min_images=1)
     table = merged(model, tmp_path).table()
     pd.testing.assert_frame_equal(table, score_concepts(model, loader_of(DATA)), check_exact=True)
     assert {*table["model"]} == {"model", "random banks"}

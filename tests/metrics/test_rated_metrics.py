@@ -76,14 +76,21 @@ def test_an_explanation_that_never_changes_has_no_sensitivity(name):
     np.testing.assert_array_equal(measured(constant)[name], 0)
 
 
-def test_one_that_is_the_image_changes_by_the_noise():
+def picture(model: nn.Module, inputs: Any, targets: np.ndarray, **kwargs: Any) -> np.ndarray:
+    mean, std = (np.array(value)[:, None, None] for value in (MEAN, STD))
+    return np.asarray(inputs) * std + mean
+
+
+# Where images are normalised, so is the noise.
+@pytest.mark.parametrize(("explain", "settings"), [(inputs_themselves, {}), (picture, NORMALISED)])
+def test_one_that_is_the_image_changes_by_the_noise(explain, settings):
     """The norm of 192 draws is sqrt(192) times their deviation, up to some per cent."""
-    values = measured(inputs_themselves, noise=0.1)
+    values = measured(explain, noise=0.1, **settings)
     norms = IMAGES.flatten(1).norm(dim=1).numpy()
     uniform, gaussian = (values[name] * norms / 192**0.5 for name in SENSITIVITY)
     np.testing.assert_allclose(uniform, 0.1 / 3**0.5, rtol=0.15)
     np.testing.assert_allclose(gaussian, 0.1, rtol=0.2)
-    more = measured(inputs_themselves, noise=0.1, n_samples=10)
+    more = measured(explain, noise=0.1, n_samples=10, **settings)
     for name in SENSITIVITY:
         # The maximum of ten draws, the first three of which are the same.
         assert (more[name] >= values[name]).all()

@@ -153,7 +153,7 @@ def test_what_sees_scores_one_and_what_recites_chooses_the_original(pairs):
 
 def test_what_guesses_is_at_chance():
     rng = torch.Generator().manual_seed(0)
-    n = 1500
+    n = 800
     like = torch.rand(n, 6, generator=rng) / 2
     loader = [(like[:, None, None].expand(-1, 3, -1, -1), torch.arange(n))]
     rows = torch.randint(0, 4, (n,), generator=rng)
