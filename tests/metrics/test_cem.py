@@ -106,14 +106,11 @@ def test_a_model_in_half_precision_is_ranked_in_float32():
     assert CEM(labels, importance="value")(model, images, classes) == labels[:, 0].tolist()
 
 
-class Decides(nn.Module):
-    """A head without a gradient, as a quantised one is."""
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return values.detach()[:, :4].round()
-
-
 def test_a_head_without_a_gradient_has_importance_by_value_only():
+    class Decides(nn.Module):
+        def forward(self, values):
+            return values.detach()[:, :4].round()
+
     model = SharingConceptModel()
     model.head = Decides()
     images, labels, classes = np.ones((2, 3, 12, 12), np.float32), np.ones((2, 5), int), np.zeros(2, int)

@@ -77,19 +77,19 @@ class TestMaps:
     def test_share_of_the_region(self, predictor):
         masks = np.zeros((3, 12, 12))
         masks[0, :2, :6] = masks[1, 5, 3] = 1
-        metric = CLM(alpha=3, mask_hit="share", masks=masks)
+
+        def scored(n, **settings):
+            metric = CLM(mask_hit="share", masks=masks[:n], disable_warnings=True, **settings)
+            return metric(predictor, IMAGES[:n], CONCEPTS[:n], falling_maps()[:n]), metric.records[-1]
+
         # 12 of the 36 pixels of the region; none
-        with pytest.warns(UserWarning, match=r"nothing is marked \(1 of 3 samples\)"):
-            scores = metric(predictor, IMAGES, CONCEPTS, falling_maps())
+        scores, record = scored(3, alpha=3)
         np.testing.assert_allclose(scores, [1 / 3, 0, np.nan], atol=1e-12)
-        assert metric.records[-1].chance == pytest.approx((12 + 1) / 144 / 2)
-        over = CLM(threshold=140, mask_hit="share", masks=masks)
-        with pytest.warns(UserWarning, match="nothing is marked"):
-            # the five values 140 to 144, all marked
-            np.testing.assert_array_equal(over(predictor, IMAGES, CONCEPTS, falling_maps()), [1, 0, np.nan])
-        nowhere = CLM(threshold=145, mask_hit="share", masks=masks[:2])
-        with pytest.warns(UserWarning, match=r"no pixel of the map reaches `threshold` \(2 of 2 samples\)"):
-            assert np.isnan(nowhere(predictor, IMAGES[:2], CONCEPTS[:2], falling_maps()[:2])).all()
+        assert record.reasons == {"nothing is marked": 1}
+        assert record.chance == pytest.approx((12 + 1) / 144 / 2)
+        # the five values 140 to 144, all marked
+        np.testing.assert_array_equal(scored(3, threshold=140)[0], [1, 0, np.nan])
+        assert scored(2, threshold=145)[1].reasons == {"no pixel of the map reaches `threshold`": 2}
 
 
 class TestWhatIsKnown:

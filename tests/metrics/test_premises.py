@@ -181,23 +181,19 @@ def test_the_model_is_left_as_it_was():
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("logits", "labels", "message"),
     [
-        ({"labels": torch.tensor([0, 1, 2])}, r"`labels` to hold class indices 0 to 1, .* got 2 at 2"),
-        ({"only_feature": numbered(2, 4)}, r"`labels` to have shape \(N,\) = \(4,\), .* but got \(3,\)"),
-        ({"model": Table(np.full((3, 3, 2), np.nan))}, "`logits of f_o` to be finite"),
-        ({"model": Table(np.zeros((3, 3, 2, 2)))}, r"outputs \(N, K\) = \(3, \*\) but got shape \(3, 2, 2\)"),
+        (np.zeros((3, 3, 2)), [0, 1, 2], r"`labels` to hold class indices 0 to 1, .* got 2 at 2"),
+        (np.full((3, 3, 2), np.nan), [0, 1, 0], "`logits of f_o` to be finite"),
+        (np.zeros((3, 3, 2, 2)), [0, 1, 0], r"outputs \(N, K\) = \(3, \*\) but got shape \(3, 2, 2\)"),
     ],
 )
-def test_bad_input_is_refused(changed, message):
-    settings = {
-        "model": Table(np.zeros((3, 3, 2))),
-        "name": "f_o",
-        "feature": "scene",
-        "with_feature": numbered(0, 3),
-        "without_feature": numbered(1, 3),
-        "only_feature": numbered(2, 3),
-        "labels": torch.tensor([0, 1, 0]),
-    }
+def test_refused(logits, labels, message):
     with pytest.raises(ValueError, match=message):
-        check_premise(**settings | changed)
+        checked(logits, labels)
+
+
+def test_sets_of_another_size_are_refused():
+    sets = numbered(0, 3), numbered(1, 3), numbered(2, 4)
+    with pytest.raises(ValueError, match=r"`labels` to have shape \(N,\) = \(4,\)"):
+        check_premise(Table(np.zeros((3, 4, 2))), *sets, [0, 1, 0], name="f_o", feature="scene")

@@ -124,11 +124,6 @@ def test_accuracy_on_what_was_seen():
     assert rows.loc["T", "chance"] == pytest.approx((first + second) / 2)
 
 
-@pytest.fixture(scope="module")
-def pairs():
-    return PaintedSubstitutions(PaintedBirds(16, "test", image_size=32, n_classes=4, n_concepts=26), 3)
-
-
 class Showing(Seer):
     """Sees what images of a data set show, or that of their class."""
 
@@ -142,7 +137,8 @@ class Showing(Seer):
         return torch.nn.functional.pad(self.labels[start : start + len(images)], (0, 2))
 
 
-def test_what_sees_scores_one_and_what_recites_chooses_the_original(pairs):
+def test_what_sees_scores_one_and_what_recites_chooses_the_original():
+    pairs = PaintedSubstitutions(PaintedBirds(8, "test", image_size=32, n_classes=4, n_concepts=26), 3)
     for labels, expected in (
         (pairs.concept_labels, {"S+": 1, "S-": 1, "original": 0, "none": 0}),
         (pairs.class_concepts[pairs.labels], {"S+": 0, "S-": 0, "original": 1, "none": 0}),
@@ -168,19 +164,14 @@ def test_what_guesses_is_at_chance():
 def test_sub_offers_all_attributes_of_cub(tmp_path):
     cub = CUB200(write_cub(tmp_path / "cub"), "test", class_concepts="majority")
     sub = SUB(write_release(tmp_path / "sub"), cub)
-
-    def encode_text(tokens):
-        return torch.cat([torch.ones(len(tokens), 1), tokens], 1)
-
     model = SimpleNamespace(
         encode_image=lambda images: torch.cat([torch.ones(len(images), 1), images.mean((2, 3))], 1),
-        encode_text=encode_text,
+        encode_text=lambda tokens: torch.cat([torch.ones(len(tokens), 1), tokens], 1),
         preprocess=lambda image: torch.as_tensor(np.array(image)).permute(2, 0, 1) / 255,
         tokenizer=lambda texts: torch.tensor([[len(text), len(set(text)), text.count("a")] for text in texts]).float(),
         name="toy",
     )
-    table = score_vision_language(model, DataLoader(sub, 3))
-    rows = of_all(table, "with none")
+    rows = of_all(score_vision_language(model, DataLoader(sub, 3)), "with none")
     # Two black crowns and one more (15 colours), two dagger bills (9 shapes); spotted tails are no concepts.
     assert rows.loc["S+", "n"] == 5
     assert rows.loc["S+", "chance"] == pytest.approx((3 / 16 + 2 / 10) / 5)
