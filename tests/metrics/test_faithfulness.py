@@ -35,26 +35,15 @@ class Weighing(nn.Module):
         return torch.stack([4 * p, 0 * p], 1) if self.logits else torch.stack([p, 1 - p], 1)
 
 
-def random_weights(size: int = 12) -> np.ndarray:
-    return np.random.default_rng(3).dirichlet(np.full(size * size, 0.3)).reshape(size, size)
-
-
-def photographs(n: int = 5, size: int = 12) -> np.ndarray:
-    return np.random.default_rng(1).random((n, 3, size, size))
-
-
-def maps_of(n: int = 5, size: int = 12) -> np.ndarray:
-    return np.random.default_rng(2).normal(size=(n, 1, size, size))
+N, SIZE = 5, 12
+RANDOM_WEIGHTS = np.random.default_rng(3).dirichlet(np.full(SIZE * SIZE, 0.3)).reshape(SIZE, SIZE)
+PHOTOGRAPHS = np.random.default_rng(1).random((N, 3, SIZE, SIZE))
+MAPS = np.random.default_rng(2).normal(size=(N, 1, SIZE, SIZE))
 
 
 def score(model: nn.Module, x: np.ndarray, a: np.ndarray, metric: Faithfulness | None = None, **kwargs: Any) -> Any:
     metric = metric or Faithfulness(outputs="probabilities")
     return metric(model, x, **{"y_batch": np.zeros(len(x), int), "a_batch": a, **kwargs})
-
-
-def true_map(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """What each pixel adds to the output, and so loses with it."""
-    return (x.mean(1) * weights)[:, None]
 
 
 class TestByHand:
@@ -102,8 +91,9 @@ class TestByHand:
 
 @pytest.mark.parametrize("perturbation", ["black", "uniform", "gaussian", "road"])
 def test_the_true_map_beats_chance_and_its_reverse_does_not_reach_it(perturbation):
-    weights, x = random_weights(), photographs(5 if perturbation == "road" else 12)
-    truth = true_map(np.full_like(x, 0.5), weights)
+    weights, x = RANDOM_WEIGHTS, PHOTOGRAPHS
+    # What each pixel of grey adds to the output, and so loses with it.
+    truth = np.broadcast_to(0.5 * weights, (len(x), 1, *weights.shape))
 
     def mean(a):
         metric = Faithfulness(perturbation, thresholds=(10, 20), outputs="probabilities")
@@ -137,7 +127,7 @@ def change_by(replacement):
     ],
 )
 def test_agrees_with_the_reference(perturbation, noise, thresholds):
-    x, a, weights = photographs(), maps_of(), random_weights()
+    x, a, weights = PHOTOGRAPHS, MAPS, RANDOM_WEIGHTS
     perturbs = [reference.road if perturbation == "road" else change_by(0)] * len(x)
     if perturbation in ("uniform", "gaussian"):
         replacements = PixelPerturbation(perturbation, noise=noise).prepare(x, torch.as_tensor(x)).replacements.numpy()
@@ -163,8 +153,8 @@ def test_agrees_with_the_reference(perturbation, noise, thresholds):
 
 class TestModelCalls:
     def test_every_perturbed_image_once_for_all_thresholds(self):
-        model, x = Weighing(random_weights()), photographs()
-        score(model, x, maps_of(), Faithfulness(outputs="probabilities", thresholds=(10, 20, 30, 40)))
+        model, x = Weighing(RANDOM_WEIGHTS), PHOTOGRAPHS
+        score(model, x, MAPS, Faithfulness(outputs="probabilities", thresholds=(10, 20, 30, 40)))
         images = torch.cat(model.seen)
         # 144 pixels: 1, 3, ..., 39 % are 20 different numbers of pixels
         assert len(images) == 5 * (1 + 2 * 20)
@@ -172,12 +162,10 @@ class TestModelCalls:
         assert {len(part) for part in model.seen} == {5}
 
     def test_chunk_size(self):
-        x, a = photographs(), maps_of()
-        expected = score(Weighing(random_weights()), x, a)
+        expected = score(Weighing(RANDOM_WEIGHTS), PHOTOGRAPHS, MAPS)
         for chunk_size, most in ((3, 3), (1000, 450)):
-            model = Weighing(random_weights())
-            metric = Faithfulness(outputs="probabilities", chunk_size=chunk_size)
-            np.testing.assert_allclose(score(model, x, a, metric), expected, rtol=1e-12)
+            model, metric = Weighing(RANDOM_WEIGHTS), Faithfulness(outputs="probabilities", chunk_size=chunk_size)
+            np.testing.assert_allclose(score(model, PHOTOGRAPHS, MAPS, metric), expected, rtol=1e-12)
             assert max(len(part) for part in model.seen) == most
 
 
@@ -190,7 +178,7 @@ class TestPerturbations:
         return prepared.replacements.numpy()
 
     def test_black_of_every_kind_of_images(self):
-        x = photographs(2)
+        x = PHOTOGRAPHS[:2].copy()
         mean, std = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
         normalised = self.replacements(x, mean=mean, std=std)
         np.testing.assert_allclose(normalised[1, :, 4, 5], [-2.5, -1.6, -1])
@@ -203,7 +191,7 @@ class TestPerturbations:
         assert (dark[1] == x[1].min()).all()
 
     def test_noise_is_a_share_of_the_range(self):
-        x = photographs(2)
+        x = PHOTOGRAPHS[:2].copy()
         unit = self.replacements(x, "gaussian") - x
         np.testing.assert_allclose(self.replacements(x, "gaussian", noise=0.4) - x, 2 * unit, atol=1e-6)
         np.testing.assert_allclose(self.replacements(x, "gaussian", pixel_range=(0, 255)) - x, 255 * unit, rtol=1e-4)
@@ -229,10 +217,10 @@ class TestPerturbations:
             assert not imputed(torch.zeros(3, 1, 20, 20), torch.as_tensor(masks)).any()
 
     def test_noise_on_imputed_pixels_only(self):
-        model, x = Weighing(random_weights()), photographs(1)
-        score(model, x, maps_of(1), Faithfulness("road", thresholds=(20,), outputs="probabilities"))
-        quiet = Weighing(random_weights())
-        score(quiet, x, maps_of(1), Faithfulness("road", thresholds=(20,), noise=0, outputs="probabilities"))
+        model, x = Weighing(RANDOM_WEIGHTS), PHOTOGRAPHS[:1]
+        score(model, x, MAPS[:1], Faithfulness("road", thresholds=(20,), outputs="probabilities"))
+        quiet = Weighing(RANDOM_WEIGHTS)
+        score(quiet, x, MAPS[:1], Faithfulness("road", thresholds=(20,), noise=0, outputs="probabilities"))
         images, without = torch.cat(model.seen), torch.cat(quiet.seen)
         changed = (without != torch.as_tensor(x)).any(1, keepdim=True).expand_as(images)
         assert torch.equal(images[~changed], without[~changed])
@@ -241,8 +229,8 @@ class TestPerturbations:
 
 class TestRandomness:
     def test_samples_in_another_order_or_by_themselves(self):
-        x, a = photographs(), maps_of()
-        model = Weighing(random_weights())
+        x, a = PHOTOGRAPHS, MAPS
+        model = Weighing(RANDOM_WEIGHTS)
         for kind in ("gaussian", "road"):
             metric = Faithfulness(kind, thresholds=(10, 20), outputs="probabilities")
             together = np.array(score(model, x, a, metric))
@@ -253,10 +241,10 @@ class TestRandomness:
 
     def test_equal_pixels_are_not_taken_from_the_upper_edge(self):
         """A map that is 0 but for one pixel: which irrelevant pixels go first is left to chance."""
-        x = photographs(20)
+        x = np.random.default_rng(1).random((20, 3, SIZE, SIZE))
         a = np.zeros((20, 1, 12, 12))
         a[:, :, 11, 11] = 1
-        model = Weighing(random_weights())
+        model = Weighing(RANDOM_WEIGHTS)
         score(model, x, a, Faithfulness(thresholds=(30,), outputs="probabilities"))
         perturbed = (torch.cat(model.seen[1:]).view(20, 2, -1, 3, 12, 12) == 0).all(3).double()
         upper, lower = perturbed[:, 0, -1, :6].sum((1, 2)), perturbed[:, 0, -1, 6:].sum((1, 2))
@@ -271,8 +259,8 @@ class TestExplanations:
     """Maps of every form, and those that cannot be scored."""
 
     def test_channels_are_summed_after_abs(self):
-        x, a = photographs(), np.random.default_rng(5).normal(size=(5, 3, 12, 12))
-        model = Weighing(random_weights())
+        x, a = PHOTOGRAPHS, np.random.default_rng(5).normal(size=(5, 3, 12, 12))
+        model = Weighing(RANDOM_WEIGHTS)
         summed = score(model, x, a.sum(1, keepdims=True))
         np.testing.assert_allclose(score(model, x, a), summed)
         np.testing.assert_allclose(score(model, x, a.sum(1)), summed)
@@ -288,7 +276,7 @@ class TestExplanations:
         ],
     )
     def test_an_undefined_sample_leaves_the_other_scores_alone(self, spoil, reason):
-        model, x, a = Weighing(random_weights()), photographs(), maps_of()
+        model, x, a = Weighing(RANDOM_WEIGHTS), PHOTOGRAPHS, MAPS.copy()
         expected = np.array(score(model, x, a))
         spoil(a)
         metric = Faithfulness(outputs="probabilities")
@@ -301,10 +289,10 @@ class TestExplanations:
         assert np.isnan(metric.records[-1].chance)
 
     def test_a_model_that_gives_nan(self):
-        x = photographs()
-        model = Weighing(np.where(random_weights() > 0, 1e38, 0).astype(np.float32), logits=True)
+        x = PHOTOGRAPHS
+        model = Weighing(np.where(RANDOM_WEIGHTS > 0, 1e38, 0).astype(np.float32), logits=True)
         with pytest.warns(UserWarning, match=r"the model's outputs are not finite \(5 of 5 samples\)"):
-            assert np.isnan(score(model, x, maps_of(), Faithfulness())).all()
+            assert np.isnan(score(model, x, MAPS, Faithfulness())).all()
 
 
 REFUSED = {
@@ -313,9 +301,9 @@ REFUSED = {
         lambda: Faithfulness(mean=[0.5], std=[1], pixel_range=(0, 1)),
         r"either `mean` and `std` or argument `pixel_range`",
     ),
-    "no model": (lambda: score(None, photographs(), maps_of()), r"needs argument `model`"),
+    "no model": (lambda: score(None, PHOTOGRAPHS, MAPS), r"needs argument `model`"),
     "mean of other channels": (
-        lambda: score(Weighing(), photographs(), maps_of(), Faithfulness(mean=[0.5], std=[1])),
+        lambda: score(Weighing(), PHOTOGRAPHS, MAPS, Faithfulness(mean=[0.5], std=[1])),
         r"`mean` to have 3 numbers",
     ),
     "thresholds below a pixel": (
@@ -323,15 +311,15 @@ REFUSED = {
         r"`thresholds` to reach a pixel",
     ),
     "logits for probabilities": (
-        lambda: score(Weighing(random_weights(), logits=True), photographs(), maps_of()),
+        lambda: score(Weighing(RANDOM_WEIGHTS, logits=True), PHOTOGRAPHS, MAPS),
         r"probabilities, .* Pass outputs='logits'",
     ),
     "an unknown class": (
-        lambda: score(Weighing(random_weights()), photographs(), maps_of(), y_batch=np.full(5, 2)),
+        lambda: score(Weighing(RANDOM_WEIGHTS), PHOTOGRAPHS, MAPS, y_batch=np.full(5, 2)),
         r"`y_batch` to hold class indices 0 to 1, .* but got 2",
     ),
     "a single logit": (
-        lambda: score(nn.Sequential(nn.Flatten(), nn.LazyLinear(1)), photographs(), maps_of(), Faithfulness()),
+        lambda: score(nn.Sequential(nn.Flatten(), nn.LazyLinear(1)), PHOTOGRAPHS, MAPS, Faithfulness()),
         r"at least two classes but got one",
     ),
 }

@@ -128,15 +128,8 @@ def test_the_step_is_of_0_to_255_for_every_range(pixel_range, net, images, masks
     def in_range(x):
         return low + x * width
 
-    result = optimise_patch(
-        net,
-        in_range(images),
-        masks,
-        in_range(objects),
-        pixel_range=pixel_range,
-        preprocess=lambda pixels: (pixels - low) / width,
-        steps=10,
-    )
+    undone = {"pixel_range": pixel_range, "preprocess": lambda pixels: (pixels - low) / width}
+    result = optimise_patch(net, in_range(images), masks, in_range(objects), **undone, steps=10)
     np.testing.assert_allclose(result.images, in_range(expected.images), atol=1e-10 * width)
     for tensor, expected_tensor in zip(result[1:], expected[1:], strict=True):
         np.testing.assert_allclose(tensor, expected_tensor, atol=1e-9)
