@@ -30,7 +30,6 @@ from untouched import untouched
 N, SIZE = 11, (12, 15)
 PARTS = torch.tensor([2, 0, -1, 1, 0])
 TOPS, ALPHAS = (1, 2, 4), (1.0, 3.0, 12.0)
-EXPLANATIONS = ("weight", "value", "contribution")
 
 
 def make_samples(dtype: torch.dtype = torch.float64) -> list[ConceptSample]:
@@ -73,19 +72,10 @@ def test_every_variant_agrees_with_the_formulas(kind):
     images, labels, present, points = next(iter(DataLoader(SAMPLES, N)))
     values = model.concept_predictor(images).detach().numpy()
     linear = model.head[0]
-    expected = evaluate(
-        values=values,
-        theta=linear.weight.detach().numpy(),
-        bias=linear.bias.detach().numpy(),
-        maps=model.concept_maps(images).detach().numpy(),
-        labels=labels.numpy(),
-        present=present.numpy(),
-        points=points.numpy(),
-        parts=PARTS.numpy(),
-        size=SIZE,
-        tops=TOPS,
-        alphas=ALPHAS,
-    )
+    weights = {"theta": linear.weight.detach().numpy(), "bias": linear.bias.detach().numpy()}
+    truth = {"labels": labels.numpy(), "present": present.numpy(), "points": points.numpy(), "parts": PARTS.numpy()}
+    maps = model.concept_maps(images).detach().numpy()
+    expected = evaluate(values=values, maps=maps, size=SIZE, tops=TOPS, alphas=ALPHAS, **weights, **truth)
     first = run(model, per_image=True, value_threshold=0.1).query("metric == 'density'")
     np.testing.assert_array_equal(first["predicted"], expected[("predicted",)])
     np.testing.assert_array_equal(first["label"], labels)
@@ -400,24 +390,19 @@ def test_part_specificity_agrees_with_the_formulas():
     columns = images_of(model)
     for name, importance in (("weight", theta[predicted]), ("value", model.concept_predictor(images).detach())):
         first = np.where(parts >= 0, importance.numpy(), -np.inf).argmax(1)
+        shown = maps[range(N), first]
         for alpha in ALPHAS:
-            hits = np.stack(
-                [
-                    reference_clm.point_hits(maps[range(N), first], points[:, part], SIZE, (alpha,))[:, 0]
-                    for part in range(points.shape[1])
-                ],
-                1,
-            )
-            _, differences = reference_specificity.part_specificity(hits, parts[first], weights)
+            hits = [reference_clm.point_hits(shown, points[:, part], SIZE, (alpha,))[:, 0] for part in range(3)]
+            _, differences = reference_specificity.part_specificity(np.stack(hits, 1), parts[first], weights)
             np.testing.assert_allclose(columns["part specificity", name, 1, alpha, ""], differences, atol=1e-6)
     # CLM less the baseline is the difference, where both are of the first concept.
     for alpha in ALPHAS:
-        at_part = columns["CLM", "contribution", 1, alpha, ""]
-        at_other_parts = columns["CLM", "contribution", 1, alpha, "other parts of the image"]
-        difference = columns["part specificity", "contribution", 1, alpha, ""]
-        np.testing.assert_allclose(
-            (at_part - at_other_parts)[~np.isnan(at_other_parts)], difference[~np.isnan(at_other_parts)], atol=1e-6
+        at_part, at_other_parts = (
+            columns["CLM", "contribution", 1, alpha, name] for name in ("", "other parts of the image")
         )
+        difference = columns["part specificity", "contribution", 1, alpha, ""]
+        other = ~np.isnan(at_other_parts)
+        np.testing.assert_allclose((at_part - at_other_parts)[other], difference[other], atol=1e-6)
 
 
 def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps():
@@ -456,11 +441,9 @@ def test_part_specificity_of_maps_is_that_of_the_table():
     assert metric.records[-1].chance == 0
 
 
+NAN = SAMPLES[1]._replace(image=SAMPLES[1].image * torch.nan)
 BAD = [
-    (
-        {"samples": [SAMPLES[0], SAMPLES[1]._replace(image=SAMPLES[1].image * torch.nan)]},
-        r"image 1 \(from 0\) holds NaN",
-    ),
+    ({"samples": [SAMPLES[0], NAN]}, r"image 1 \(from 0\) holds NaN"),
     ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
     ({"part_of_concept": PARTS[:4]}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
     ({"labels": np.zeros(4, int)}, r"`labels` to hold as many rows as `loader` gives images"),

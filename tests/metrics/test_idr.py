@@ -24,7 +24,7 @@ def test_controls(explainer, expected, world):
 
 
 def test_random_attributions_are_at_chance():
-    scores = np.array(score(World(8000), known_truth.random, normalise=True)).reshape(20, 400)
+    scores = np.array(score(World(4000), known_truth.random, normalise=True)).reshape(20, 200)
     assert at_chance(scores, 0.5)
     assert set(scores.ravel()) == {0.0, 1.0}
 

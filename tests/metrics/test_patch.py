@@ -152,14 +152,6 @@ def test_normalised_images_get_the_same_patch(net, images, masks, objects):
     np.testing.assert_allclose(for_all.images[0], result.images[0], atol=1e-9)
 
 
-def test_pixels_end_in_their_range(net, images, masks, objects):
-    result = optimise_patch(net, images, masks, objects, steps=5, step_size=1e6, early_stop=False)
-    assert result.images.min() >= 0
-    assert result.images.max() <= 1
-    inside = masks.expand_as(images)
-    assert ((result.images == 0) | (result.images == 1))[inside].float().mean() > 0.8
-
-
 class TestControls:
     def test_a_model_blind_to_the_region_is_not_disturbed(self, net, images, masks, objects):
         blind = Blind(net, masks[0])
@@ -215,6 +207,9 @@ def test_a_patch_that_diverges_is_finite_and_has_not_converged(net, images, mask
     result = optimise_patch(net, images, masks, objects, steps=200, step_size=1e4, squared=True, early_stop=False)
     assert result.images.isfinite().all()
     assert not result.converged.any()
+    # Pixels end in their range.
+    assert result.images.min() >= 0
+    assert result.images.max() <= 1
 
 
 class TestEarlyStop:
