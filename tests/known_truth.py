@@ -86,6 +86,15 @@ def constant(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray
     return np.full((len(inputs), 1, SIZE, SIZE), 0.3)
 
 
+def looked_up(images: np.ndarray, maps: np.ndarray) -> Any:
+    """Return an explainer that gives each of the images its map."""
+
+    def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+        return maps[[np.flatnonzero((images == x).all((1, 2, 3)))[0] for x in inputs]]
+
+    return explain
+
+
 def zero(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     return np.zeros((len(inputs), 1, SIZE, SIZE))
 

@@ -45,7 +45,7 @@ def scored(name: str, a_batch: Any = None, explain_func: Any = None) -> np.ndarr
     if name in AT_THE_BOTTLENECK:
         call = {"x_batch": VALUES, "model": MODEL.head}
 
-    def constant(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    def constant(model, inputs, targets, **kwargs):
         return np.ones((len(inputs), SIZE, SIZE))
 
     # The three that explain again need to be able to.
@@ -53,17 +53,9 @@ def scored(name: str, a_batch: Any = None, explain_func: Any = None) -> np.ndarr
     return np.asarray(METRICS[name]()(**call, y_batch=CLASSES, a_batch=a_batch, explain_func=explain_func))
 
 
-def read_only(values: np.ndarray) -> np.ndarray:
-    values.setflags(write=False)
-    return values
-
-
 GOOD: dict[str, Callable[[np.ndarray], Any]] = {
     "int64": lambda values: values.astype(np.int64),
-    "float32": lambda values: values.astype(np.float32),
     "float16": lambda values: values.astype(np.float16),
-    "read-only": read_only,
-    "tensor": torch.as_tensor,
     "tensor with gradient": lambda values: torch.as_tensor(values).requires_grad_(),
     "bfloat16": lambda values: torch.as_tensor(values).to(torch.bfloat16),
     "list of tensors": lambda values: [torch.as_tensor(row).requires_grad_() for row in values],
@@ -71,12 +63,9 @@ GOOD: dict[str, Callable[[np.ndarray], Any]] = {
 }
 BAD: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "objects": (lambda values: values.astype(object), "not numeric but object"),
-    "complex": (lambda values: values.astype(complex), "not numeric but complex128"),
     "ragged": (lambda values: [row[: i + 1] for i, row in enumerate(values.reshape(N, -1))], "gave no array but list"),
-    "sparse": (lambda values: torch.as_tensor(values).to_sparse(), "gave no array but Tensor"),
     "nothing": (lambda values: None, r"shape \(\)"),
     "fewer samples": (lambda values: values[:2], r"of shape \(2, .* for 6 samples"),
-    "no values": (lambda values: values.reshape(N, -1)[:, :0], "without a value"),
     "another shape": (lambda values: values.reshape(N, -1)[:, :3], "shape|agree|called again"),
     "NaN": (lambda values: values * np.nan, "NaN or infinity"),
     "hidden": (lambda values: np.ma.masked_array(values, mask=True), "NaN or infinity"),
@@ -85,31 +74,31 @@ BAD: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
 
 @pytest.mark.parametrize("name", [name for name in METRICS if name not in EXPLAINING_AGAIN])
 @pytest.mark.parametrize("kind", GOOD)
-def test_scores_are_those_of_floats(name: str, kind: str) -> None:
+def test_scores_are_those_of_floats(name, kind):
     expected = scored(name, whole_numbers(name))
     assert np.isfinite(expected).any()
     np.testing.assert_allclose(scored(name, GOOD[kind](whole_numbers(name))), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize(
-    ("kind", "computed"),
-    [(kind, computed) for kind in BAD for computed in (False, True) if computed or kind != "nothing"],
-)
-def test_what_is_no_attribution_gives_nan_and_a_warning(name: str, kind: str, computed: bool) -> None:
-    if name == "PASTAScore" and kind == "another shape":
-        pytest.skip("a row for each sample is of concepts: an error where they have no names")
+CASES = [(name, kind) for name in METRICS for kind in BAD]
+# A row for each sample is of concepts for it.
+CASES.remove(("PASTAScore", "another shape"))
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_what_is_no_attribution_gives_nan_and_a_warning(name, kind):
     spoil, message = BAD[kind]
     a_batch = spoil(whole_numbers(name))
-    explain = (lambda model, inputs, targets, **kwargs: a_batch) if computed else None
-    with pytest.warns(UserWarning, match=message) as caught:
-        scores = scored(name, None if computed else a_batch, explain)
-    assert np.isnan(scores).all()
-    assert len([warning for warning in caught if issubclass(warning.category, UserWarning)]) == 1
+    for computed in (True, False) if a_batch is not None else (True,):
+        explain = (lambda model, inputs, targets, **kwargs: a_batch) if computed else None
+        with pytest.warns(UserWarning, match=message) as caught:
+            scores = scored(name, None if computed else a_batch, explain)
+        assert np.isnan(scores).all()
+        assert len([warning for warning in caught if issubclass(warning.category, UserWarning)]) == 1
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_method_that_raises_within_quantus_gives_nan_and_a_warning(name: str) -> None:
+def test_a_method_that_raises_within_quantus_gives_nan_and_a_warning(name):
     kwargs = {"method": "LayerGradCam", "gc_layer": "no such layer", "xai_lib": "captum"}
     call = {"x_batch": IMAGES, "model": MODEL, "s_batch": MASKS}
     if name in AT_THE_BOTTLENECK:
@@ -121,23 +110,10 @@ def test_a_method_that_raises_within_quantus_gives_nan_and_a_warning(name: str) 
     assert any(reason.startswith("the explanation method failed: ") for reason in metric.records[-1].reasons)
 
 
-class Plain(nn.Module):
-    """A classifier that is no concept model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, N_CLASSES))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.layers(images)
-
-
 @pytest.mark.parametrize("name", AT_THE_BOTTLENECK)
-def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name: str) -> None:
-    message = r"argument `model`, Plain, is no concept model, which .*PostHocCBM\.fit makes one"
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        plain = Plain()
+def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name):
+    message = r"argument `model`, Sequential, is no concept model, which .*PostHocCBM\.fit makes one"
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, N_CLASSES))
     with pytest.raises(ValueError, match=message):
         METRICS[name]()(plain, IMAGES, CLASSES)
     with pytest.warns(UserWarning, match=message) as caught:

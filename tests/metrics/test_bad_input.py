@@ -1,224 +1,119 @@
-"""Wrong input of every kind: one clear error, before any work, that says what was expected and what to do."""
+"""What would be silently wrong: one error before any work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from captum.attr import Saliency
 
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch, optimise_patch, score_contrasts
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+from metric_inputs import metric_arguments, region
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch
+from tiny_models import N_CLASSES, SharingConceptModel
+from untouched import untouched
 
-N = 6
-
-
-class World:
-    """A correct call of every metric; each case below spoils one thing."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        self.model = SharingConceptModel()
-        self.images = rng.normal(size=(N, 3, 12, 12)).astype(np.float32)
-        self.classes = rng.integers(0, N_CLASSES, N)
-        self.labels = rng.integers(0, 2, (N, N_CONCEPTS))
-        self.class_concepts = rng.uniform(size=(N_CLASSES, N_CONCEPTS))
-        self.points = rng.uniform(0, 12, (N, 3, 2))
-        self.parts = np.array([0, 1, -1, 2, 0])
-        self.masks = np.zeros((N, 1, 12, 12))
-        self.masks[:, :, 2:7, 3:9] = 1
-        self.contrast = TinyConceptModel(seed=1)
-        self.changed = np.where(self.masks == 1, 0.5 * self.images, self.images)
-        self.photographs = rng.random((N, 3, 12, 12), dtype=np.float32)
-
-    def named(self) -> SharingConceptModel:
-        """Return a model that knows the names of its concepts."""
-        model = SharingConceptModel()
-        model.bank = SimpleNamespace(names=list("abcde"))
-        return model
-
-    def spoilt(self, name: str, index: Any, value: float) -> np.ndarray:
-        array = np.array(getattr(self, name), dtype=float)
-        array[index] = value
-        return array
-
-    def cem(self, **kwargs: Any) -> list[float]:
-        call = {"model": self.model, "x_batch": self.images, "y_batch": self.classes, **kwargs}
-        return CEM(self.labels)(**call)
-
-    def clm(self, **kwargs: Any) -> list[float]:
-        return CLM(**{"points": self.points, "part_of_concept": self.parts, **kwargs})(
-            self.model, self.images, self.classes
-        )
-
-    def call_unexplained(self, metric: Any, **kwargs: Any) -> list[float]:
-        """Call a metric with known ground truth; no explanation must be computed."""
-
-        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-            pytest.fail("explained before the arguments were checked")
-
-        call = {"model": self.model, "x_batch": self.images, "y_batch": self.classes, "s_batch": self.masks}
-        return metric(**{**call, "explain_func": explain, **kwargs})
-
-    def mcs(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
-        arguments = {"contrast_model": self.contrast, "contrast_labels": self.classes, **kwargs}
-        return self.call_unexplained(MCS(**arguments), **(call or {}))
-
-    def idr(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
-        return self.call_unexplained(IDR(**{"counterpart": self.changed, **kwargs}), **(call or {}))
-
-    def iir(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
-        return self.call_unexplained(IIR(**(kwargs or {"patched": self.changed})), **(call or {}))
-
-    def iir_of_photographs(self, init: Any = None, **kwargs: Any) -> list[float]:
-        patch = Patch(self.photographs[0] if init is None else init, **kwargs)
-        return self.iir(patch=patch, call={"x_batch": self.photographs})
-
-    def optimise(self, **kwargs: Any) -> object:
-        arguments = {"images": self.photographs, "masks": self.masks, "init": self.photographs[0], "steps": 1, **kwargs}
-        return optimise_patch(self.model, **arguments)
+N, SIZE = 6, 12
+RNG = np.random.default_rng(0)
+MODEL = SharingConceptModel()
+IMAGES = RNG.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
+CLASSES = RNG.integers(0, N_CLASSES, N)
+TRUTH = metric_arguments(IMAGES, RNG)
+LABELS, TABLE, CHANGED = TRUTH["concept_labels"], TRUTH["class_concepts"], TRUTH["counterpart"]
+MASKS = region(N, SIZE)
+#: A model that knows the names of its concepts.
+NAMED = SharingConceptModel()
+NAMED.bank = SimpleNamespace(names=list("abcde"))
 
 
-VALUES: dict[str, tuple[Callable[[World], object], str]] = {
-    "labels for fewer samples": (
-        lambda w: CEM(w.labels[:4])(w.model, w.images, w.classes),
-        r"`concept_labels` to have one row for each sample of `x_batch`, 6, but got 4",
-    ),
-    "labels for other concepts": (
-        lambda w: CEM(w.labels[:, :3])(w.model, w.images, w.classes),
-        r"model's L = 5 concepts but got \(6, 3\)",
-    ),
-    "class concepts in percent": (lambda w: CGIM(w.class_concepts * 100), r"lie in \[0, 1\].*Divide percentages"),
-    "y of another length": (lambda w: w.cem(y_batch=w.classes[:2]), r"`y_batch` to have shape \(N,\) = \(6,\)"),
-    "points of fewer parts": (lambda w: w.clm(points=w.points[:, :2]), r"parts below P = 2.*but got 2"),
-    "parts of other concepts": (lambda w: w.clm(part_of_concept=w.parts[:4]), r"model's L = 5 concepts but got \(4,\)"),
-    "points without their concepts": (lambda w: CLM(points=w.points), r"needs `part_of_concept`"),
-    "no explanations": (
-        lambda w: CEM(w.labels)(w.model.head, w.labels.astype(float), w.classes),
-        r"pass `a_batch` or `explain_func`",
-    ),
-    "labels neither 0 nor 1": (lambda w: CEM(w.spoilt("labels", (2, 3), 0.5)), r"only 0 and 1 but got 0.5 at \(2, 3\)"),
-    "l above the concepts with a part": (lambda w: w.clm(top_l=5), r"concepts with a part, 4, but got 5"),
-    "class out of range": (lambda w: w.cem(y_batch=w.classes + 4), r"class indices 0 to 3"),
-    "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), r"`y_batch` to hold class indices .* got float64"),
-    "NaN in images": (lambda w: w.cem(x_batch=w.spoilt("images", (1, 0, 0, 0), np.nan)), r"first at \(1, 0, 0, 0\)"),
-    "region not binary": (
-        lambda w: w.mcs(masks=w.masks * 255),
-        r"`masks` to hold only 0 and 1 but got 255.0 at \(0, 0, 2, 3\)",
-    ),
-    "regions of another size": (
-        lambda w: w.mcs(call={"s_batch": w.masks[..., :6]}),
-        r"`s_batch` .* \(H, W\) = \(12, 12\), but got \(12, 6\)\. Resize",
-    ),
-    "all regions empty": (lambda w: w.mcs(masks=w.masks * 0), r"`masks` .* all 6 masks are empty"),
-    "no region": (lambda w: w.mcs(call={"s_batch": None}), r"pass `s_batch` .*or bind `masks`"),
-    "no contrast labels": (lambda w: w.mcs(contrast_labels=None), r"MCS needs argument `contrast_labels`"),
-    "labels of the other model": (
-        lambda w: w.mcs(call={"y_batch": np.full(N, 9)}),
-        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. .* counted from 1, or those of another model",
-    ),
-    "a counterpart of another order": (
-        lambda w: w.idr(counterpart=np.roll(w.changed, 1, 0)),
-        r"`counterpart` to show the images of `x_batch`, in their order.* Align it",
-    ),
-    "neither patched images nor a patch": (
-        lambda w: w.iir(patched=None),
-        r"IIR needs one of arguments `patched` .* and `patch`",
-    ),
-    "patched images and a patch": (
-        lambda w: w.iir(patched=w.changed, patch=Patch(w.photographs[0])),
-        r"one of arguments `patched` and `patch` but got both",
-    ),
-    "patched images without a patch": (
-        lambda w: w.iir(patched=np.where(np.arange(N)[:, None, None, None] == 4, w.images, w.changed)),
-        r"`patched` to differ from `x_batch` but image 4 is identical",
-    ),
-    "patched images of another order": (
-        lambda w: w.iir(patched=w.changed[::-1]),
-        r"`patched` to show the images of `x_batch`, in their order",
-    ),
-    "explanations without their function": (
-        lambda w: w.mcs(call={"a_batch": w.images, "explain_func": None}),
-        r"MCS explains again.*: pass `explain_func`",
-    ),
-    "normalised images without the normalisation": (
-        lambda w: w.iir(patch=Patch(w.photographs[0])),
-        r"`x_batch` to lie in the pixel range \[0, 1\] but got values from -\d.* `mean` and `std`",
-    ),
-    "images of 0 to 1 said to be of 0 to 255": (
-        lambda w: w.iir_of_photographs(pixel_range=(0, 255)),
-        r"`x_batch` to use the pixel range \[0, 255\] but its largest value is .*Pass pixel_range=\(0, 1\)",
-    ),
-    "a mean without a deviation": (
-        lambda w: Patch(w.photographs[0], mean=[0.5] * 3),
-        r"`mean` and `std` together but got `mean` without `std`",
-    ),
-    "squared norms without a step": (
-        lambda w: Patch(w.photographs[0], squared=True),
-        r"`step_size` with squared=True but got None.* Start with 1 or less",
-    ),
-    "nowhere to patch": (
-        lambda w: w.optimise(masks=w.spoilt("masks", (2, 0), 0)),
-        r"`masks` to say where each patch goes but it is empty for image 2",
-    ),
-    "a table by class as labels of images": (
-        lambda w: CEM(w.labels[:N_CLASSES])(w.model, w.images, w.classes),
-        r"`concept_labels` to have one row for each sample .* `table\[labels\]`",
-    ),
-    "a table on its side": (
-        lambda w: CGIM(w.class_concepts.T)(w.model, w.images, w.classes),
-        r"L = 5 concepts but got \(5, 4\). Transpose it: a row is a class",
-    ),
-    "concepts of classes in another order": (
-        lambda w: CGIM(pd.DataFrame(w.class_concepts, columns=list("abdce")))(w.named(), w.images, w.classes),
-        r"column 2 is 'd', the model's concept 3. Pass `table\[model.bank.names\]`",
-    ),
-    "concepts of images in another order": (
-        lambda w: CEM(pd.DataFrame(w.labels, columns=list("bacde")))(w.named(), w.images, w.classes),
+def cem(labels: Any = LABELS, **call: Any) -> list[float]:
+    return CEM(labels)(**{"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES, **call})
+
+
+def clm(**arguments: Any) -> list[float]:
+    arguments = {"points": TRUTH["points"], "part_of_concept": TRUTH["part_of_concept"], **arguments}
+    return CLM(**arguments)(MODEL, IMAGES, CLASSES)
+
+
+def never(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    pytest.fail("explained before the arguments were checked")
+
+
+def explained(metric: Any, **call: Any) -> list[float]:
+    arguments = {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES, "s_batch": MASKS, "explain_func": never}
+    return metric(**arguments | call)
+
+
+def mcs(call: dict[str, Any] | None = None, **arguments: Any) -> list[float]:
+    bound = {"contrast_model": MODEL, "contrast_labels": CLASSES, **arguments}
+    return explained(MCS(**bound), **(call or {}))
+
+
+def spoilt(array: np.ndarray, index: Any, value: float) -> np.ndarray:
+    array = array.astype(float)
+    array[index] = value
+    return array
+
+
+REFUSED = {
+    "labels for fewer samples": (lambda: cem(LABELS[:5]), r"one row for each sample of `x_batch`, 6, but got 5"),
+    "labels for other concepts": (lambda: cem(LABELS[:, :3]), r"model's L = 5 concepts but got \(6, 3\)"),
+    "labels neither 0 nor 1": (lambda: cem(spoilt(LABELS, (2, 3), 0.5)), r"only 0 and 1 but got 0.5 at \(2, 3\)"),
+    "a table by class as labels": (lambda: cem(LABELS[:N_CLASSES]), r"each sample .* `table\[labels\]`"),
+    "labels in another order": (
+        lambda: cem(pd.DataFrame(LABELS, columns=list("bacde")), model=NAMED),
         r"`concept_labels` .* column 0 is 'b', the model's concept 1",
     ),
-}
-TYPES: dict[str, tuple[Callable[[World], object], str]] = {
-    "a Captum class as explanation": (
-        lambda w: w.call_unexplained(CEM(w.labels), explain_func=Saliency),
-        r"got Captum's Saliency. Wrap the class: captum_concepts.explain_func\(Saliency\)",
+    "percent": (lambda: CGIM(TABLE * 100), r"lie in \[0, 1\].*Divide percentages"),
+    "a table on its side": (lambda: CGIM(TABLE.T)(MODEL, IMAGES, CLASSES), r"got \(5, 4\). Transpose it"),
+    "a table in another order": (
+        lambda: CGIM(pd.DataFrame(TABLE, columns=list("abdce")))(NAMED, IMAGES, CLASSES),
+        r"column 2 is 'd', the model's concept 3",
     ),
-    "a Captum class among methods": (
-        lambda w: score_contrasts({"S": Saliency}, w.masks, idr=None),
-        r"`methods\['S'\]` to be a function",
+    "fewer classes": (lambda: cem(y_batch=CLASSES[:2]), r"`y_batch` to have shape \(N,\) = \(6,\)"),
+    "a class out of range": (lambda: cem(y_batch=CLASSES + 4), r"class indices 0 to 3"),
+    "classes of fractions": (lambda: cem(y_batch=CLASSES * 0.5), r"`y_batch` to hold class indices"),
+    "NaN": (lambda: cem(x_batch=spoilt(IMAGES, (1, 0, 0, 0), np.nan)), r"first at \(1, 0, 0, 0\)"),
+    "points of fewer parts": (lambda: clm(points=TRUTH["points"][:, :2]), r"parts below P = 2.*but got 2"),
+    "parts of other concepts": (lambda: clm(part_of_concept=[0, 1, -1, 2]), r"L = 5 concepts but got \(4,\)"),
+    "points without their concepts": (lambda: CLM(points=TRUTH["points"]), r"needs `part_of_concept`"),
+    "l above the concepts with a part": (lambda: clm(top_l=5), r"concepts with a part, 4, but got 5"),
+    "a region that is not binary": (lambda: mcs(masks=MASKS * 255), r"`masks` to hold only 0 and 1 but got 255"),
+    "regions of another size": (lambda: mcs({"s_batch": MASKS[..., :6]}), r"`s_batch` .* but got \(12, 6\)"),
+    "empty regions": (lambda: mcs(masks=MASKS * 0), r"`masks` .* all 6 masks are empty"),
+    "no region": (lambda: mcs({"s_batch": None}), r"pass `s_batch` .*or bind `masks`"),
+    "no contrast labels": (lambda: mcs(contrast_labels=None), r"MCS needs argument `contrast_labels`"),
+    "no function": (lambda: mcs({"a_batch": IMAGES, "explain_func": None}), r"explains again.*: pass `explain_func`"),
+    "labels of another model": (lambda: mcs({"y_batch": CLASSES + 9}), r"`y_batch` to hold class indices 0 to 3"),
+    "a counterpart of another size": (lambda: explained(IDR(CHANGED[..., :6])), "the shape of `x_batch`"),
+    "neither images nor a patch": (lambda: explained(IIR()), r"IIR needs one of arguments `patched` .* and `patch`"),
+    "images and a patch": (
+        lambda: IIR(CHANGED, patch=Patch(IMAGES[0], pixel_range=(-9, 9))),
+        r"`patched` and `patch` but got both",
     ),
-    "a model that is not a module": (lambda w: w.cem(model="resnet18"), r"torch.nn.Module but got str"),
+    "images without a patch": (lambda: explained(IIR(IMAGES)), r"`patched` to differ from `x_batch`"),
+    "patched images in another order": (lambda: explained(IIR(CHANGED[::-1])), r"`patched` to show the images"),
 }
 
 
-@pytest.mark.parametrize("case", [*VALUES, *TYPES])
-def test_error(case: str) -> None:
-    call, match = (VALUES | TYPES)[case]
-    world = World()
-    before = [parameter.clone() for parameter in world.model.parameters()]
-    with pytest.raises(ValueError if case in VALUES else TypeError, match=match) as raised:
-        call(world)
-    # said in a sentence, not by an assertion or an index somewhere inside
-    assert len(str(raised.value)) > 30
-    assert all(torch.equal(a, b) for a, b in zip(before, world.model.parameters(), strict=True))
-    assert not world.model.training
+@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(call, message):
+    with untouched(MODEL), pytest.raises(ValueError, match=message):
+        call()
 
 
-def test_classes_may_be_whole_floats_a_column_or_one_hot() -> None:
-    world = World()
-    expected = world.cem()
-    for classes in (world.classes.astype(float), world.classes[:, None], np.eye(N_CLASSES)[world.classes]):
-        assert world.cem(y_batch=classes) == expected
+def test_a_captum_class_is_no_explanation():
+    with pytest.raises(TypeError, match=r"Wrap the class: captum_concepts\.explain_func\(Saliency\)"):
+        explained(CEM(LABELS), explain_func=Saliency)
 
 
-def test_columns_in_the_order_of_the_model_or_of_other_names_are_taken() -> None:
-    world = World()
-    expected = world.cem()
+def test_classes_may_be_whole_floats_a_column_or_one_hot():
+    for classes in (CLASSES.astype(float), CLASSES[:, None], np.eye(N_CLASSES)[CLASSES]):
+        assert cem(y_batch=classes) == cem()
+
+
+def test_columns_in_the_order_of_the_model_or_of_other_names_are_taken():
     for columns in ("abcde", "vwxyz"):
-        labels = pd.DataFrame(world.labels, columns=list(columns))
-        assert CEM(labels)(world.named(), world.images, world.classes) == expected
+        assert cem(pd.DataFrame(LABELS, columns=list(columns)), model=NAMED) == cem()

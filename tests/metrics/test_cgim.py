@@ -15,7 +15,7 @@ CLASSES = np.array([0, 0, 1, 1])
 
 
 @pytest.fixture
-def head() -> nn.Module:
+def head():
     layer = nn.Linear(3, 2, bias=False)
     layer.weight.data = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     return layer
@@ -27,30 +27,24 @@ def head() -> nn.Module:
 @pytest.mark.parametrize(
     ("per", "expected"), [("concept", [1, 1, 7 / (5 * 2**0.5)]), ("class", [4.5 / (18 * 1.25) ** 0.5] * 2)]
 )
-def test_cosine_of_class_means(head: nn.Module, per: str, expected: list[float]) -> None:
+def test_cosine_of_class_means(head, per, expected):
     np.testing.assert_allclose(CGIM(TRUTH, per=per)(head, VALUES, CLASSES, VALUES), expected, rtol=1e-12)
 
 
-def test_a_wrongly_predicted_sample_does_not_enter(head: nn.Module) -> None:
+def test_a_wrongly_predicted_sample_does_not_enter(head):
     values = np.concatenate([VALUES, [[9.0, 1.0, -100.0]]])
     scores = CGIM(TRUTH)(head, values, np.array([*CLASSES, 1]), values)
     np.testing.assert_allclose(scores, [1, 1, 7 / (5 * 2**0.5)], rtol=1e-12)
 
 
-def test_labels_may_differ_from_the_explained_class(head: nn.Module) -> None:
+def test_labels_may_differ_from_the_explained_class(head):
     # all explained for what is predicted, but the last two are really of class 0: only class 0 has samples
     metric = CGIM(TRUTH, per="class", labels=[0, 0, 0, 0])
     np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), [4.5 / (18 * 1.25) ** 0.5, np.nan], rtol=1e-12)
     assert metric.undefined == 1
 
 
-def test_a_class_without_samples_is_left_out_of_the_concepts(head: nn.Module) -> None:
-    scores = CGIM(TRUTH)(head, VALUES[:2], CLASSES[:2], VALUES[:2])
-    # over class 0 alone: 3 * 1 -> 1; a zero row -> NaN; 3 * .5 -> 1
-    np.testing.assert_array_equal(scores, [1, np.nan, 1])
-
-
-def test_a_sample_that_is_not_finite_does_not_void_its_class(head: nn.Module) -> None:
+def test_a_sample_that_is_not_finite_does_not_void_its_class(head):
     a_batch = VALUES.copy()
     a_batch[0] = np.inf
     with pytest.warns(UserWarning, match="1 of 4 samples"):
@@ -65,7 +59,7 @@ class TestAllClasses:
     V = np.array([[1.0, 0, 0], [0, 1, 0], [0, 1, 1], [1, 1, 1]])
 
     @pytest.fixture
-    def head(self) -> nn.Linear:
+    def head(self):
         head = nn.Linear(3, 4)
         with torch.no_grad():
             head.weight[:] = torch.tensor([[2.0, 0, 0], [0, 3, 1], [1, 0, 2], [-1, -1, 0]])
@@ -76,7 +70,7 @@ class TestAllClasses:
     VALUES = np.array([[1.0, 0, 0], [0, 1, 0], [0, 2, 0]])
     CLASSES = np.array([0, 1, 1])
 
-    def test_weights_of_every_class(self, head: nn.Linear) -> None:
+    def test_weights_of_every_class(self, head):
         theta = head.weight.detach().numpy()
         expected = (theta * self.V).sum(0) / np.linalg.norm(theta, axis=0) / np.linalg.norm(self.V, axis=0)
         metric = CGIM(self.V)
@@ -87,7 +81,7 @@ class TestAllClasses:
         per_class = CGIM(self.V, per="class")(head, self.VALUES, self.CLASSES, theta[self.CLASSES])
         np.testing.assert_allclose(per_class, [1, 3 / 10**0.5, 2 / 10**0.5, -2 / 6**0.5], rtol=1e-6)
 
-    def test_in_any_batches_and_where_an_explanation_is_missing(self, head: nn.Linear) -> None:
+    def test_in_any_batches_and_where_an_explanation_is_missing(self, head):
         a_batch = head.weight.detach().numpy()[self.CLASSES]
         at_once = CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch)
         assert CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch, batch_size=1) == at_once
@@ -97,7 +91,7 @@ class TestAllClasses:
         with pytest.warns(UserWarning, match="hold NaN"):
             assert np.isnan(CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch * np.nan)).all()
 
-    def test_other_explanations_leave_classes_out_and_warn(self, head: nn.Linear) -> None:
+    def test_other_explanations_leave_classes_out_and_warn(self, head):
         a_batch = head.weight.detach().numpy()[self.CLASSES] * self.VALUES
         metric = CGIM(self.V)
         with pytest.warns(UserWarning, match=r"fewer classes, or NaN, where a class has no .* \(2 of 4 classes\)"):
@@ -120,7 +114,7 @@ class TestCentred:
     # Means of the classes are (3, 0, 3) and (0, 4, 4), as above. Concepts: the first two are as the truth, of the third
     # the truth is .5 for both. Classes, less their means: (1, -2, 1) and (.5, -.5, 0) give 1.5 / sqrt(6 / 2).
     @pytest.mark.parametrize(("per", "expected"), [("concept", [1, 1, np.nan]), ("class", [0.75**0.5] * 2)])
-    def test_by_hand(self, head: nn.Module, per: str, expected: list[float]) -> None:
+    def test_by_hand(self, head, per, expected):
         metric = CGIM(TRUTH, per=per, centred=True, disable_warnings=True)
         np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), expected, rtol=1e-12)
         assert metric.records[-1].reasons == ({"truth does not vary": 1} if per == "concept" else {})
@@ -128,22 +122,9 @@ class TestCentred:
     @pytest.mark.parametrize(
         ("per", "cosine"), [("concept", [0.5**0.5, 0.5**0.5, 1]), ("class", [1.5 / 3.75**0.5] * 2)]
     )
-    def test_the_same_importance_everywhere(self, head: nn.Module, per: str, cosine: list[float]) -> None:
+    def test_the_same_importance_everywhere(self, head, per, cosine):
         ones = np.ones_like(VALUES)
         np.testing.assert_allclose(CGIM(TRUTH, per=per)(head, VALUES, CLASSES, ones), cosine)
         metric = CGIM(TRUTH, per=per, centred=True)
         with pytest.warns(UserWarning, match=f"importance does not vary .{len(cosine)} of {len(cosine)} "):
             assert np.isnan(metric(head, VALUES, CLASSES, ones)).all()
-
-    def test_permuted_classes_score_0_and_the_truth_1(self) -> None:
-        rng = np.random.default_rng(0)
-        truth = rng.random((12, 30))
-        head = nn.Linear(30, 12, bias=False).double()
-        head.weight.data = torch.as_tensor(truth)
-        values, classes = np.linalg.pinv(truth).T, np.arange(12)
-        metric = CGIM(truth, centred=True)
-        np.testing.assert_allclose(metric(head, values, classes, truth), 1)
-        means = [np.mean(metric(head, values, classes, truth[rng.permutation(12)])) for _ in range(200)]
-        assert abs(np.mean(means)) < 4 * np.std(means) / 200**0.5
-        # The cosine is far from 0 all the same.
-        assert np.mean(CGIM(truth)(head, values, classes, truth[rng.permutation(12)])) > 0.6

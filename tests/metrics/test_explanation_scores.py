@@ -43,19 +43,16 @@ def of_metric(**arguments: object) -> pd.DataFrame:
     return pd.DataFrame(metric.question_scores)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_gives_what_the_metric_does_to_the_bit(workers: int) -> None:
-    loader = DataLoader(TensorDataset(IMAGES, MAPS, CLASSES), 3, num_workers=workers, persistent_workers=workers > 0)
+def test_a_loader_gives_what_the_metric_does_to_the_bit():
+    loader = DataLoader(TensorDataset(IMAGES, MAPS, CLASSES), 3)
     table = score_explanations(scorer(), PoolingEncoder(), loader)
     pd.testing.assert_frame_equal(table[[*QUESTIONS]], of_metric(), check_exact=True)
     assert table["label"].tolist() == NAMES
     assert (table["modality"] == "map").all()
     assert (table["reason"] == "").all()
-    # Persistent workers are used again.
-    pd.testing.assert_frame_equal(score_explanations(scorer(), PoolingEncoder(), loader), table)
 
 
-def test_generators_lists_names_and_channels_say_the_same() -> None:
+def test_generators_lists_names_and_channels_say_the_same():
     splits = [slice(0, 3), slice(3, 6), slice(6, N)]
     expected = of_metric()
     channels = torch.stack([MAPS / 4, 3 * MAPS / 4], 1)
@@ -69,16 +66,7 @@ def test_generators_lists_names_and_channels_say_the_same() -> None:
         assert table["label"].tolist() == NAMES
 
 
-def test_normalisation_is_undone() -> None:
-    mean, std = (torch.tensor(value)[:, None, None] for value in (MEAN, STD))
-    batch = ((IMAGES - mean) / std, MAPS, CLASSES)
-    expected = score_explanations(scorer(), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])
-    for undo in ({"mean": MEAN, "std": STD}, {"denormalise": lambda images: images * std + mean}):
-        table = score_explanations(scorer(), PoolingEncoder(), [batch], **undo)
-        np.testing.assert_allclose(table[[*QUESTIONS]], expected[[*QUESTIONS]], atol=2e-2)
-
-
-def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
+def test_explanations_of_every_kind_and_size_in_one_batch():
     kinds = [
         explanation(0),
         ConceptExplanation({"wing": 1.0, "beak": -2.0}),
@@ -94,7 +82,7 @@ def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
         np.testing.assert_allclose(alone[[*QUESTIONS]].to_numpy()[0], table.loc[place, [*QUESTIONS]].astype(float))
 
 
-def test_what_cannot_be_scored_costs_its_own_score_and_one_warning() -> None:
+def test_what_cannot_be_scored_costs_its_own_score_and_one_warning():
     maps = MAPS.clone()
     maps[1], maps[4, 0, 0] = 0.25, torch.nan
     expected = of_metric()
@@ -107,49 +95,28 @@ def test_what_cannot_be_scored_costs_its_own_score_and_one_warning() -> None:
         assert table["reason"][1] == "the map is constant"
         good = table["reason"] == ""
         np.testing.assert_allclose(table.loc[good, [*QUESTIONS]], expected[good], atol=1e-5)
-    lists = [[ConceptExplanation({"wing": np.inf}), ConceptExplanation({"wing": 1.0})]]
-    with pytest.warns(UserWarning, match=r"1 of 2"):
-        table = score_explanations(scorer(None), PoolingEncoder(), lists)
-    assert table["Q1"].isna().tolist() == [True, False]
 
 
-def test_missing_labels_are_counted() -> None:
+def test_missing_labels_are_counted():
     n = len(IMAGES)
     for loader, without in (([(IMAGES, MAPS)], n), ([(IMAGES, MAPS), (IMAGES, MAPS, ["cat"] * n)], n)):
         with pytest.warns(UserWarning, match=rf"trained with labels, and {without} of {n * len(loader)} .* have none"):
             score_explanations(scorer(), PoolingEncoder(), loader)
 
 
-def test_labels_of_a_scorer_are_printed_without_control_characters() -> None:
-    with pytest.warns(UserWarning, match=r"It knows \\x1b\[2Jcat, dog\."):
-        score_explanations(scorer(("\x1b[2Jcat", "dog")), PoolingEncoder(), [(IMAGES, MAPS)])
-    metric = PASTAScore(scorer(("\x1b[2Jcat", "dog")), PoolingEncoder())
-    with pytest.warns(UserWarning, match=r"It knows \\x1b\[2Jcat, dog\."):
-        metric(None, IMAGES.numpy(), np.zeros(len(IMAGES), dtype=int), MAPS.numpy())
-
-
 BAD = {
     "nothing": ([], "at least one explanation but it is empty"),
-    "an empty batch": ([[]], "list of nothing"),
-    "a tensor": ([IMAGES], "got Tensor"),
-    "a dict": ([{"images": IMAGES}], "got dict"),
-    "four items": ([(IMAGES, MAPS, CLASSES, CLASSES)], "got 4 items"),
     "too few maps": ([(IMAGES, MAPS[:2])], r"`maps` to have shape \(B, h, w\) = \(7, \*, \*\)"),
-    "no images": ([(MAPS, MAPS)], r"`images` to have shape"),
     "too few labels": ([(IMAGES, MAPS, CLASSES[:2])], r"`labels` to have shape \(N,\) = \(7,\)"),
     "an unknown label": ([(IMAGES, MAPS, ["dgo"] * N)], "dog"),
     "images out of range": ([(3 * IMAGES, MAPS, CLASSES)], r"`loader` to hold images in \[0, 1\].*mean="),
     "images that are not finite": ([(IMAGES * torch.nan, MAPS, CLASSES)], "got values from nan"),
-    "something between": ([[explanation(0), IMAGES]], "got Tensor"),
 }
 
 
 @pytest.mark.parametrize(("loader", "message"), BAD.values(), ids=BAD)
-def test_bad_batches(loader: list, message: str) -> None:
+def test_bad_batches(loader, message):
     with pytest.raises(ValueError, match=message):
         score_explanations(scorer(), PoolingEncoder(), loader)
-
-
-def test_labels_for_a_scorer_without() -> None:
     with pytest.raises(ValueError, match="trained without"):
         score_explanations(scorer(None), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from quantus.helpers.enums import ScoreDirection
-from torch import nn
 
 from quantus_concepts import PASTAScore
 from quantus_concepts.functional.overlay import overlay, unit_maps
@@ -22,22 +21,22 @@ QUESTIONS = ("Q1", "Q5")
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(3)
 
 
 @pytest.fixture
-def images(rng: np.random.Generator) -> np.ndarray:
+def images(rng):
     return rng.uniform(size=(N, 3, SIZE, SIZE)).astype(np.float32)
 
 
 @pytest.fixture
-def maps(rng: np.random.Generator) -> np.ndarray:
+def maps(rng):
     return rng.normal(size=(N, 1, SIZE, SIZE)).astype(np.float32)
 
 
 @pytest.fixture
-def scorer() -> Scorer:
+def scorer():
     network = Scorer(PoolingEncoder.dim, QUESTIONS, LABELS, hidden=(16, 8), seed=1)
     # Another answer to each question.
     with torch.no_grad():
@@ -46,23 +45,8 @@ def scorer() -> Scorer:
 
 
 @pytest.fixture
-def unlabelled() -> Scorer:
-    return Scorer(PoolingEncoder.dim, ("Q1",), None, hidden=(16, 8), seed=1)
-
-
-@pytest.fixture
-def classes() -> np.ndarray:
+def classes():
     return np.array([0, 1, 2, 0, 1, 2])
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3 * SIZE * SIZE, 3)
-        self.dropout = nn.Dropout(0.5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.dropout(self.layer(x.flatten(1)))
 
 
 def by_hand(scorer: Scorer, embeddings: np.ndarray, labels: np.ndarray | None, question: int) -> np.ndarray:
@@ -87,7 +71,7 @@ def encode_overlaid(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
 
 
 class TestScores:
-    def test_are_those_of_the_network_by_hand(self, scorer, images, maps, classes) -> None:
+    def test_are_those_of_the_network_by_hand(self, scorer, images, maps, classes):
         metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         scores = metric(None, images, classes, maps)
         np.testing.assert_allclose(scores, by_hand(scorer, encode_overlaid(images, maps), classes, 0), atol=2e-2)
@@ -95,7 +79,7 @@ class TestScores:
         np.testing.assert_allclose(scores, by_hand(scorer, embedded, classes, 0), atol=1e-5)
         assert np.ptp(scores) > 1e-3
 
-    def test_of_every_question_come_from_one_pass(self, scorer, images, maps, classes) -> None:
+    def test_of_every_question_come_from_one_pass(self, scorer, images, maps, classes):
         encoder = PoolingEncoder()
         metric = PASTAScore(scorer, encoder, labels=classes)
         scores = metric(None, images, classes, maps, batch_size=4)
@@ -106,7 +90,7 @@ class TestScores:
         np.testing.assert_allclose(metric.question_scores["Q5"], other(None, images, classes, maps), rtol=1e-5)
         assert metric.question_scores["Q5"].min() > metric.question_scores["Q1"].max()
 
-    def test_of_concepts_read_the_sentence_of_their_names(self, scorer, classes, rng) -> None:
+    def test_of_concepts_read_the_sentence_of_their_names(self, scorer, classes, rng):
         encoder = PoolingEncoder()
         values = rng.normal(size=(N, 3))
         values[0] = (0.1, -3, 2)
@@ -118,7 +102,7 @@ class TestScores:
         embedded = PoolingEncoder().encode_texts(sentences).numpy()
         np.testing.assert_allclose(scores, by_hand(scorer, embedded, classes, 0), atol=1e-5)
 
-    def test_labels_by_name_by_index_and_by_class_are_the_same(self, scorer, images, maps, classes) -> None:
+    def test_labels_by_name_by_index_and_by_class_are_the_same(self, scorer, images, maps, classes):
         names = [LABELS[place] for place in classes]
         expected = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         by_name = PASTAScore(scorer, PoolingEncoder(), labels=names)(None, images, classes, maps)
@@ -130,68 +114,48 @@ class TestScores:
         for scores in (by_name, by_class, in_call):
             np.testing.assert_array_equal(scores, expected)
 
-    def test_a_scorer_with_labels_warns_without_labels(self, scorer, images, maps, classes) -> None:
+    def test_a_scorer_with_labels_warns_without_labels(self, scorer, images, maps, classes):
         with pytest.warns(UserWarning, match="trained with labels and gets none"):
             scores = PASTAScore(scorer, PoolingEncoder())(None, images, classes, maps)
         embedded = Embedder(PoolingEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
         np.testing.assert_allclose(scores, by_hand(scorer, embedded, None, 0), atol=1e-5)
 
-    def test_a_scorer_without_labels_needs_none(self, unlabelled, images, maps, classes, recwarn) -> None:
-        scores = PASTAScore(unlabelled, PoolingEncoder())(None, images, classes, maps)
-        assert np.isfinite(scores).all()
-        assert not recwarn.list
-
-    def test_normalisation_is_undone(self, scorer, images, maps, classes) -> None:
+    def test_normalisation_is_undone(self, scorer, images, maps, classes):
         expected = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         mean, std = (np.array(value, dtype=np.float32)[:, None, None] for value in (MEAN, STD))
-        normalised = (images - mean) / std
-        numbers = PASTAScore(scorer, PoolingEncoder(), labels=classes, mean=MEAN, std=STD)
-        function = PASTAScore(
-            scorer, PoolingEncoder(), labels=classes, denormalise=lambda x: x * torch.tensor(std) + torch.tensor(mean)
-        )
-        for metric in (numbers, function):
-            np.testing.assert_allclose(metric(None, normalised, classes, maps), expected, atol=2e-2)
+        undone = {"mean": MEAN, "std": STD}, {"denormalise": lambda x: x * torch.tensor(std) + torch.tensor(mean)}
+        for arguments in undone:
+            metric = PASTAScore(scorer, PoolingEncoder(), labels=classes, **arguments)
+            np.testing.assert_allclose(metric(None, (images - mean) / std, classes, maps), expected, atol=2e-2)
 
-    def test_channels_are_summed(self, scorer, images, classes, rng) -> None:
+    def test_channels_are_summed(self, scorer, images, classes, rng):
         maps = rng.normal(size=(N, 3, SIZE, SIZE))
         metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
-        summed = metric(None, images, classes, maps.sum(1, keepdims=True))
+        summed = metric(None, images, classes, maps.sum(1))
         np.testing.assert_allclose(metric(None, images, classes, maps), summed, atol=1e-6)
-        np.testing.assert_allclose(metric(None, images, classes, maps.sum(1)), summed, atol=1e-6)
 
 
 class TestHost:
-    def test_name_parameters_and_direction_tell_question_and_encoder(self, scorer, classes) -> None:
+    def test_name_parameters_and_direction_tell_question_and_encoder(self, scorer, classes):
+        scorer.metadata["simulated"] = True
         metric = PASTAScore(scorer, PoolingEncoder(), question="Q5", labels=classes)
-        assert metric.name == "PASTA-score Q5 (pooling)"
+        assert metric.name == "PASTA-score Q5 (pooling, simulated raters)"
         assert metric.get_params["question"] == "Q5"
         assert metric.get_params["encoder"] == "pooling"
         assert metric.score_direction is ScoreDirection.LOWER
         assert PASTAScore(scorer, PoolingEncoder(), labels=classes).score_direction is ScoreDirection.HIGHER
 
-    def test_simulated_raters_are_named(self, scorer, classes) -> None:
-        scorer.metadata["simulated"] = True
-        assert PASTAScore(scorer, PoolingEncoder()).name == "PASTA-score Q1 (pooling, simulated raters)"
-
-    def test_the_file_of_a_scorer_is_enough(self, scorer, images, maps, classes, tmp_path) -> None:
+    def test_the_file_of_a_scorer_and_a_cache_are_used(self, scorer, images, maps, classes, tmp_path):
         save_scorer(scorer, tmp_path / "scorer.safetensors")
-        scores = PASTAScore(tmp_path / "scorer.safetensors", PoolingEncoder(), labels=classes)(
-            None, images, classes, maps
-        )
-        np.testing.assert_array_equal(
-            scores, PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
-        )
-
-    def test_a_cache_is_used(self, scorer, images, maps, classes, tmp_path) -> None:
         first, second = PoolingEncoder(), PoolingEncoder()
         scores = PASTAScore(scorer, first, labels=classes, cache=tmp_path / "cache")(None, images, classes, maps)
-        again = PASTAScore(scorer, second, labels=classes, cache=tmp_path / "cache")(None, images, classes, maps)
+        from_file = PASTAScore(tmp_path / "scorer.safetensors", second, labels=classes, cache=tmp_path / "cache")
+        np.testing.assert_array_equal(from_file(None, images, classes, maps), scores)
         assert (first.images_seen, second.images_seen) == (N, 0)
-        np.testing.assert_array_equal(again, scores)
 
 
 class TestUndefined:
-    def test_one_bad_map_costs_only_its_own_score(self, scorer, images, maps, classes) -> None:
+    def test_one_bad_map_costs_only_its_own_score(self, scorer, images, maps, classes):
         expected = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         maps[1] = np.nan
         maps[3] = 0.25
@@ -203,21 +167,6 @@ class TestUndefined:
         good = [0, 2, 4, 5]
         np.testing.assert_allclose(np.array(scores)[good], np.array(expected)[good], atol=1e-6)
 
-    def test_maps_of_another_size(self, scorer, images, classes) -> None:
-        with pytest.warns(UserWarning, match=r"shape \(1, 12, 12\)|shape \(12, 12\), expected a map \(H, W\)"):
-            scores = PASTAScore(scorer, PoolingEncoder(), labels=classes)(
-                None, images, classes, np.ones((N, 1, 12, 12))
-            )
-        assert np.isnan(scores).all()
-
-    def test_concepts_that_are_not_finite(self, scorer, classes, rng) -> None:
-        values = rng.normal(size=(N, 2))
-        values[2, 1] = np.inf
-        metric = PASTAScore(scorer, PoolingEncoder(), labels=classes, concept_names=["a", "b"])
-        with pytest.warns(UserWarning, match="NaN or infinity"):
-            scores = metric(None, np.zeros((N, 2)), classes, values)
-        assert np.flatnonzero(np.isnan(scores)).tolist() == [2]
-
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"question": "Q2"}, r"`question`.*Q1.*Q5"),
@@ -226,7 +175,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"labels": [0, 7, 0, 0, 0, 0]}, "labels"),
     ({"labels": [0] * N, "class_names": LABELS}, "either argument `labels` or argument `class_names`"),
     ({"mean": MEAN}, "`mean` without `std`"),
-    ({"mean": MEAN, "std": (0.2, 0, 0.1)}, "`std` to be positive"),
     ({"mean": MEAN, "std": STD, "denormalise": abs}, "either `mean` and `std` or argument `denormalise`"),
     ({"scorer": Scorer(PoolingEncoder.dim, labels=None), "labels": [0] * N}, "trained without labels: leave it out"),
     ({"scorer": Scorer(1024)}, "27"),
@@ -235,18 +183,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD)
-def test_bad_arguments(scorer, arguments: dict[str, Any], message: str) -> None:
+def test_bad_arguments(scorer, arguments, message):
     with pytest.raises(ValueError, match=message):
         PASTAScore(**{"scorer": scorer, "encoder": PoolingEncoder(), **arguments})
-    with pytest.raises(TypeError, match="Scorer, or the file of one"):
-        PASTAScore(nn.Linear(3, 1), PoolingEncoder())
 
 
-def test_bad_calls(scorer, images, maps, classes, rng) -> None:
-    def refused(message: str, *call: Any, batch_size: int = 64, **arguments: Any) -> None:
+def test_bad_calls(scorer, images, maps, classes, rng):
+    def refused(message, *call, **arguments):
         metric = PASTAScore(scorer, PoolingEncoder(), **(arguments or {"labels": classes}))
         with pytest.raises(ValueError, match=message):
-            metric(None, *call, batch_size=batch_size)
+            metric(None, *call, batch_size=2)
 
     values = rng.normal(size=(N, 2))
     refused("needs argument `concept_names`", values, classes, values)
@@ -256,4 +202,4 @@ def test_bad_calls(scorer, images, maps, classes, rng) -> None:
     other_classes = np.array([0, 1, 2, 3, 0, 1])
     refused("indices of the 3 `class_names` but got 0 to 3", images, other_classes, maps, class_names=LABELS)
     images[-1] = 3 * images[-1] - 1
-    refused(r"\[0, 1\] but got values from -1 to 2.* mean= and std=", images, classes, maps, batch_size=2)
+    refused(r"\[0, 1\] but got values from -1 to 2", images, classes, maps)

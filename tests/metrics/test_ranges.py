@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from kills import killed
 from quantus_concepts import score_ranges
@@ -17,7 +16,7 @@ from range_scorers import SIZE, STARTS, N, Noted, States, check_same, saved
 
 
 @pytest.fixture
-def expected(tmp_path: Path) -> States:
+def expected(tmp_path):
     score = Noted(tmp_path / "expected")()
     return [score(start, min(start + SIZE, N)) for start in STARTS]
 
@@ -27,8 +26,8 @@ def scored(folder: Path, make: Any = None, **changed: Any) -> States:
     return score_ranges(make or Noted(folder / "notes"), N, **settings)
 
 
-@pytest.mark.parametrize("size", [4, 28, 64])
-def test_any_number_of_ranges_gives_the_same(size: int, tmp_path: Path, expected: States) -> None:
+@pytest.mark.parametrize("size", [4, 64])
+def test_any_number_of_ranges_gives_the_same(size, tmp_path, expected):
     states = scored(tmp_path, size=size)
     assert torch.equal(*(torch.cat([state["scores"] for state in each]) for each in (states, expected)))
     again = Noted(tmp_path / "again")
@@ -36,14 +35,14 @@ def test_any_number_of_ranges_gives_the_same(size: int, tmp_path: Path, expected
     assert not again.calls
 
 
-def test_without_a_store_nothing_is_written(tmp_path: Path, expected: States, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_store_nothing_is_written(tmp_path, expected, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_same(score_ranges(Noted(tmp_path / "notes"), N, size=SIZE), expected)
     assert {path.name for path in tmp_path.iterdir()} == {"expected", "notes"}
 
 
-@pytest.mark.parametrize("number", [3, 4, 7])
-def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, expected: States) -> None:
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_process_killed_goes_on_where_it_was(number, tmp_path, expected):
     assert killed(lambda: scored(tmp_path), number) == -signal.SIGKILL
     there = saved(tmp_path / "out")
     again = Noted(tmp_path / "again")
@@ -51,7 +50,7 @@ def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, expe
     assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start not in there}
 
 
-def test_a_range_that_raises_leaves_those_before_it(tmp_path: Path, expected: States) -> None:
+def test_a_range_that_raises_leaves_those_before_it(tmp_path, expected):
     with pytest.raises(ArithmeticError, match="no such number") as caught:
         scored(tmp_path, Noted(tmp_path / "notes", {16: "raise"}))
     assert caught.value.__notes__ == ["Raised for items 16 to 23."]
@@ -60,7 +59,7 @@ def test_a_range_that_raises_leaves_those_before_it(tmp_path: Path, expected: St
     assert repaired.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start >= 16}
 
 
-def test_a_damaged_file_is_computed_again(tmp_path: Path, expected: States) -> None:
+def test_a_damaged_file_is_computed_again(tmp_path, expected):
     scored(tmp_path)
     (tmp_path / "out" / "run-000000016-000000024.safetensors").write_bytes(b"PAR1")
     again = Noted(tmp_path / "again")
@@ -69,35 +68,28 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path, expected: States) -> N
     assert again.calls == {"made": 1, "range 16": 1}
 
 
-def test_runs_of_other_keys_never_mix(tmp_path: Path, expected: States) -> None:
+def test_runs_of_other_keys_never_mix(tmp_path, expected):
     other = scored(tmp_path, lambda: lambda start, stop: {"scores": torch.zeros(stop - start)}, key="other")
     check_same(scored(tmp_path), expected)
     check_same(scored(tmp_path, lambda: pytest.fail("scored again"), key="other"), other)
 
 
-class Memory:
+class Memory(dict):
     """A store of one's own."""
 
-    def __init__(self) -> None:
-        self.states: dict[str, dict[str, Tensor]] = {}
-
-    def load(self, key: str) -> dict[str, Tensor] | None:
-        return self.states.get(key)
-
-    def save(self, key: str, tensors: dict[str, Tensor]) -> None:
-        self.states[key] = tensors
+    load, save = dict.get, dict.__setitem__
 
 
-def test_a_store_of_ones_own(tmp_path: Path, expected: States) -> None:
+def test_a_store_of_ones_own(tmp_path, expected):
     store = Memory()
     check_same(scored(tmp_path, store=store), expected)
-    assert len(store.states) == len(STARTS)
+    assert len(store) == len(STARTS)
     again = Noted(tmp_path / "again")
     check_same(scored(tmp_path, again, store=store), expected)
     assert not again.calls
 
 
-def test_bad_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_arguments(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="`key` to name what the states depend on"):
         scored(tmp_path, key="")
     with pytest.raises(ValueError, match=r"`key` to be part of a file's name but got '\.\./run-"):
@@ -109,4 +101,3 @@ def test_bad_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ImportError, match=r"ray: python -m pip install '\.\[ray\]'"):
         scored(tmp_path, engine="ray")
     assert not (tmp_path / "out").exists()
-    assert len(scored(tmp_path)) == len(STARTS)

@@ -52,13 +52,13 @@ def measured(explain: Any = None, model: nn.Module | None = None, **settings: An
     return measure_maps(model or Classifier(), IMAGES, MAPS, explain, **FAST | settings)
 
 
-def test_without_a_method_there_is_no_sensitivity() -> None:
+def test_without_a_method_there_is_no_sensitivity():
     assert list(measured()) == [*FAITHFULNESS]
     assert list(measured(constant)) == [*FAITHFULNESS, *SENSITIVITY]
 
 
 @pytest.mark.parametrize(("name", "kind"), FAITHFULNESS.items())
-def test_faithfulness_is_of_the_map_and_the_predicted_class(name: str, kind: str) -> None:
+def test_faithfulness_is_of_the_map_and_the_predicted_class(name, kind):
     values = measured(noise=0.3, **NORMALISED)[name]
     mean, std = (torch.tensor(value)[:, None, None] for value in (MEAN, STD))
     images, model = (IMAGES - mean) / std, Classifier().eval()
@@ -72,54 +72,50 @@ def test_faithfulness_is_of_the_map_and_the_predicted_class(name: str, kind: str
 
 
 @pytest.mark.parametrize("name", SENSITIVITY)
-def test_an_explanation_that_never_changes_has_no_sensitivity(name: str) -> None:
+def test_an_explanation_that_never_changes_has_no_sensitivity(name):
     np.testing.assert_array_equal(measured(constant)[name], 0)
 
 
-def test_one_that_is_the_image_changes_by_the_noise() -> None:
+def picture(model: nn.Module, inputs: Any, targets: np.ndarray, **kwargs: Any) -> np.ndarray:
+    mean, std = (np.array(value)[:, None, None] for value in (MEAN, STD))
+    return np.asarray(inputs) * std + mean
+
+
+# Where images are normalised, so is the noise.
+@pytest.mark.parametrize(("explain", "settings"), [(inputs_themselves, {}), (picture, NORMALISED)])
+def test_one_that_is_the_image_changes_by_the_noise(explain, settings):
     """The norm of 192 draws is sqrt(192) times their deviation, up to some per cent."""
-    values = measured(inputs_themselves, noise=0.1)
+    values = measured(explain, noise=0.1, **settings)
     norms = IMAGES.flatten(1).norm(dim=1).numpy()
     uniform, gaussian = (values[name] * norms / 192**0.5 for name in SENSITIVITY)
     np.testing.assert_allclose(uniform, 0.1 / 3**0.5, rtol=0.15)
     np.testing.assert_allclose(gaussian, 0.1, rtol=0.2)
-    more = measured(inputs_themselves, noise=0.1, n_samples=10)
+    more = measured(explain, noise=0.1, n_samples=10, **settings)
     for name in SENSITIVITY:
         # The maximum of ten draws, the first three of which are the same.
         assert (more[name] >= values[name]).all()
         assert (more[name] > values[name]).any()
 
 
-def test_noise_is_in_units_of_the_picture() -> None:
-    """Where images are normalised, so is the noise: an explanation in the picture's units sees the same."""
-
-    def picture(model: nn.Module, inputs: Any, targets: np.ndarray, **kwargs: Any) -> np.ndarray:
-        mean, std = (np.array(value)[:, None, None] for value in (MEAN, STD))
-        return np.asarray(inputs) * std + mean
-
-    plain, normalised = measured(inputs_themselves), measured(picture, **NORMALISED)
-    for name in SENSITIVITY:
-        # Other draws, since the images are others.
-        np.testing.assert_allclose(normalised[name], plain[name], rtol=0.3)
-
-
-def test_a_method_that_fails_costs_its_sensitivity_only() -> None:
+def test_a_method_that_fails_costs_its_sensitivity_only_and_the_model_keeps_its_mode():
+    model = Classifier().train()
     with pytest.warns(UserWarning, match=r"NaN where the method failed: RuntimeError: out of ideas"):
-        values = measured(failing)
+        values = measured(failing, model)
     for name in SENSITIVITY:
         assert np.isnan(values[name]).all()
     assert np.isfinite(values["Faithfulness (black)"]).all()
+    assert model.training
 
 
-def test_no_value_depends_on_the_batch_size() -> None:
+def test_no_value_depends_on_the_batch_size():
     expected, in_batches = measured(inputs_themselves), measured(inputs_themselves, batch_size=3)
     for name, values in expected.items():
         np.testing.assert_allclose(in_batches[name], values, rtol=1e-4)
 
 
-def test_a_classifier_that_returns_no_tensor() -> None:
+def test_a_classifier_that_returns_no_tensor():
     class InADict(Classifier):
-        def forward(self, images: Tensor) -> Any:
+        def forward(self, images):
             return {"aux": images, "logits": super().forward(images)}
 
     saliency = explain_func(Saliency)
@@ -127,9 +123,3 @@ def test_a_classifier_that_returns_no_tensor() -> None:
     for name, values in expected.items():
         np.testing.assert_array_equal(in_a_dict[name], values)
         assert np.isfinite(values).all()
-
-
-def test_the_model_keeps_its_mode() -> None:
-    model = Classifier().train()
-    measured(model=model)
-    assert model.training

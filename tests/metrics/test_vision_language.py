@@ -69,7 +69,7 @@ def of_all(table: pd.DataFrame, variant: str) -> pd.DataFrame:
     return table[(table["set"] == variant) & (table["item_kind"] == "")].set_index("metric")
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     seer = Seer(TEXTS)
     table = score_vision_language(seer, batches(), **BOUND)
     # Texts once, and each image once.
@@ -96,7 +96,7 @@ def test_by_hand() -> None:
     assert shapes["chance"].to_dict() == {"S+": 0.5, "S-": 0.5, "original": 0.5}
 
 
-def test_images_by_themselves_and_only_without_none() -> None:
+def test_images_by_themselves_and_only_without_none():
     prompts = [f"p{place}" for place in range(5)]
     table = score_vision_language(
         Seer([*prompts, "nothing"]), batches(), **BOUND, prompts=prompts, none="nothing", per_image=True
@@ -109,7 +109,7 @@ def test_images_by_themselves_and_only_without_none() -> None:
     assert of_all(only, "without none").loc["S+", "value"] == 0.4
 
 
-def test_accuracy_on_what_was_seen() -> None:
+def test_accuracy_on_what_was_seen():
     present = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0]])
     like = torch.tensor([[0.9, 0.1, 0.2, 0.3, 0.1, 0.0], [0.1, 0.3, 0.1, 0.2, 0.8, 0.1]])
     unsubstituted = [(like[:, None, None].expand(-1, 3, -1, -1), torch.tensor([0, 1]), present)]
@@ -122,11 +122,6 @@ def test_accuracy_on_what_was_seen() -> None:
     # What is there by 1/3 or 1/2, what is not by the rest.
     first, second = (1 / 3 + 2 / 3 + 1 / 2 + 1 / 2) / 4, (2 / 3 + 1 / 3 + 1 / 2 + 1 / 2) / 4
     assert rows.loc["T", "chance"] == pytest.approx((first + second) / 2)
-
-
-@pytest.fixture(scope="module")
-def pairs() -> PaintedSubstitutions:
-    return PaintedSubstitutions(PaintedBirds(16, "test", image_size=32, n_classes=4, n_concepts=26), 3)
 
 
 class Showing(Seer):
@@ -142,7 +137,8 @@ class Showing(Seer):
         return torch.nn.functional.pad(self.labels[start : start + len(images)], (0, 2))
 
 
-def test_what_sees_scores_one_and_what_recites_chooses_the_original(pairs: PaintedSubstitutions) -> None:
+def test_what_sees_scores_one_and_what_recites_chooses_the_original():
+    pairs = PaintedSubstitutions(PaintedBirds(8, "test", image_size=32, n_classes=4, n_concepts=26), 3)
     for labels, expected in (
         (pairs.concept_labels, {"S+": 1, "S-": 1, "original": 0, "none": 0}),
         (pairs.class_concepts[pairs.labels], {"S+": 0, "S-": 0, "original": 1, "none": 0}),
@@ -151,9 +147,9 @@ def test_what_sees_scores_one_and_what_recites_chooses_the_original(pairs: Paint
         assert of_all(table, "with none")["value"].to_dict() == expected
 
 
-def test_what_guesses_is_at_chance() -> None:
+def test_what_guesses_is_at_chance():
     rng = torch.Generator().manual_seed(0)
-    n = 1500
+    n = 800
     like = torch.rand(n, 6, generator=rng) / 2
     loader = [(like[:, None, None].expand(-1, 3, -1, -1), torch.arange(n))]
     rows = torch.randint(0, 4, (n,), generator=rng)
@@ -165,22 +161,17 @@ def test_what_guesses_is_at_chance() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The images of:UserWarning")
-def test_sub_offers_all_attributes_of_cub(tmp_path) -> None:
+def test_sub_offers_all_attributes_of_cub(tmp_path):
     cub = CUB200(write_cub(tmp_path / "cub"), "test", class_concepts="majority")
     sub = SUB(write_release(tmp_path / "sub"), cub)
-
-    def encode_text(tokens: Tensor) -> Tensor:
-        return torch.cat([torch.ones(len(tokens), 1), tokens], 1)
-
     model = SimpleNamespace(
         encode_image=lambda images: torch.cat([torch.ones(len(images), 1), images.mean((2, 3))], 1),
-        encode_text=encode_text,
+        encode_text=lambda tokens: torch.cat([torch.ones(len(tokens), 1), tokens], 1),
         preprocess=lambda image: torch.as_tensor(np.array(image)).permute(2, 0, 1) / 255,
         tokenizer=lambda texts: torch.tensor([[len(text), len(set(text)), text.count("a")] for text in texts]).float(),
         name="toy",
     )
-    table = score_vision_language(model, DataLoader(sub, 3))
-    rows = of_all(table, "with none")
+    rows = of_all(score_vision_language(model, DataLoader(sub, 3)), "with none")
     # Two black crowns and one more (15 colours), two dagger bills (9 shapes); spotted tails are no concepts.
     assert rows.loc["S+", "n"] == 5
     assert rows.loc["S+", "chance"] == pytest.approx((3 / 16 + 2 / 10) / 5)
@@ -196,6 +187,6 @@ def test_sub_offers_all_attributes_of_cub(tmp_path) -> None:
         ({"seen": batches()}, "`seen` to give batches with concept labels"),
     ],
 )
-def test_bad_input_is_refused(changed: dict, message: str) -> None:
+def test_bad_input_is_refused(changed, message):
     with pytest.raises(ValueError, match=message):
         score_vision_language(**{"encoder": Seer(TEXTS), "loader": batches(), **BOUND, **changed})
