@@ -16,6 +16,7 @@ from captum.attr import InputXGradient
 from quantus.helpers.enums import DataType
 from torch import nn
 
+import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
 from contributing_metric import ConceptMass
 from metric_inputs import (
@@ -128,6 +129,11 @@ class TestHost:
         host = set(inspect.signature(quantus.PointingGame.__call__).parameters)
         ours = set(inspect.signature(metric.__call__).parameters)
         assert ours == host | {"custom_batch"}
+
+    def test_available_metrics_merge_with_those_of_quantus_without_loss(self):
+        merged = quantus.AVAILABLE_METRICS | quantus_concepts.AVAILABLE_METRICS
+        assert merged["Concepts"]["CEM"] is CEM
+        assert all(merged[category] == metrics for category, metrics in quantus.AVAILABLE_METRICS.items())
 
     @pytest.mark.parametrize("kind", ["any concept model", "post-hoc CBM"])
     def test_all_metrics_and_built_ins_in_one_evaluate(self, kind, model, images, truth, capsys, rng):
