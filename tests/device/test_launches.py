@@ -15,7 +15,7 @@ from captum.attr import Saliency
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM, explain_func
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, score_concepts
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, evaluate, score_concepts
 from simulated_device import simulated_device
 
 N, SIZE, N_CONCEPTS, N_CLASSES, N_PARTS = 8, 24, 20, 4, 6
@@ -68,6 +68,19 @@ def test_one_metric(name: str) -> None:
     launches, waits = counts(lambda cbm: metrics()[name](cbm, IMAGES, CLASSES, a_batch=MAPS))
     assert launches <= model + 40
     assert waits <= 1
+
+
+def test_an_evaluation_of_three_metrics() -> None:
+    def run(n_methods: int) -> tuple[int, int]:
+        methods = {f"map {number}": MAPS for number in range(n_methods)}
+        return counts(lambda model: evaluate(metrics(), methods, model, IMAGES, CLASSES))
+
+    model, _ = counts(forward)
+    launches, waits = run(1)
+    assert launches <= model + 120
+    assert waits <= 3
+    # The scores depend on no explanation, and are computed once for all methods.
+    assert run(4) == (launches, waits)
 
 
 def test_a_batch_of_the_stream() -> None:
