@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from torch import Tensor
 from quantus_concepts.functional import cem, random_bank_scores, random_banks
 from quantus_concepts.functional.intervals import distribution, interval
 from reference.comparisons import cem_gain, centred_cgim
-from refusals import refusals
 
 N_CLASSES, N_CONCEPTS, WIDTH = 10, 20, 64
 
@@ -116,13 +113,17 @@ def test_scores_agree_with_the_formulas_one_number_at_a_time(photographs):
             assert float(scores[key][number]) == pytest.approx(expected, abs=1e-4), key
 
 
-def test_banks_drawn_in_parts_are_those_of_one_call(photographs):
-    few = photographs["features"][::20], photographs["labels"][::20], 3, N_CLASSES
-    at_once = list(random_banks(*few, n_banks=3, seed=5))
-    parts = [*random_banks(*few, n_banks=2, seed=5), *random_banks(*few, n_banks=1, seed=5, first=2)]
-    for bank, bank_of_part in zip(at_once, parts, strict=True):
-        assert torch.equal(bank.cavs, bank_of_part.cavs)
-        torch.testing.assert_close(bank.head.weight, bank_of_part.head.weight)
+def test_banks_drawn_in_parts_are_those_of_one_call_and_raw_values_have_no_boundary(photographs):
+    x = photographs["features"][::20]
+    few = x, photographs["labels"][::20], 3, N_CLASSES
+    at_once = list(random_banks(*few, n_banks=2, seed=5))
+    part = next(random_banks(*few, n_banks=1, seed=5, first=1))
+    assert torch.equal(at_once[1].cavs, part.cavs)
+    torch.testing.assert_close(at_once[1].head.weight, part.head.weight)
+    # The boundary of a margin goes through the mean embedding.
+    assert part.concept_values(x.mean(0, keepdim=True)).abs().max() < 1e-4
+    torch.testing.assert_close(part.concept_values(x, "raw"), x @ part.cavs.T)
+    torch.testing.assert_close(part.cavs.norm(dim=1), torch.ones(3))
 
 
 def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
@@ -151,38 +152,25 @@ def test_only_correct_changes_cem_alone(photographs):
     torch.testing.assert_close(every["CGIM", "weight"], some["CGIM", "weight"])
 
 
-def test_raw_values_have_no_boundary(photographs):
-    bank = next(random_banks(photographs["features"], photographs["labels"], 3, N_CLASSES, n_banks=1, values="raw"))
-    x = photographs["test_features"]
-    torch.testing.assert_close(bank.concept_values(x, "raw"), x @ bank.cavs.T)
-    torch.testing.assert_close(bank.cavs.norm(dim=1), torch.ones(3))
-    # The boundary of a margin goes through the mean embedding.
-    mean = photographs["features"].mean(0, keepdim=True)
-    assert bank.concept_values(mean).abs().max() < 1e-4
-
-
 def test_distribution_literal():
     assert distribution(np.arange(39) / 10) == pytest.approx((1.9, 0.0, 3.8))
     assert distribution([0.5, float("nan")]) == (0.5, 0.5, 0.5)
     assert np.isnan(distribution([float("nan")])).all()
 
 
-def bank_scores(**changed: Any) -> Any:
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"labels": torch.arange(19) % 2}, r"`labels` .*\(N,\) = \(20,\)"),
+        ({"test_labels": torch.arange(20) % 3}, r"`test_labels` to lie in \[0, 1\]"),
+        ({"features": torch.full((20, 4), torch.nan)}, "`features` to be finite"),
+        ({"class_concepts": torch.ones(2, 3) * 50}, "`class_concepts` .*Divide percentages"),
+        ({"concept_labels": torch.ones(20, 3) / 2}, "`concept_labels` to hold only 0 and 1"),
+    ],
+)
+def test_refused(changed: dict[str, Tensor], message: str):
     features, labels = torch.ones(20, 4), torch.arange(20) % 2
     good = {"features": features, "labels": labels, "test_features": features, "test_labels": labels}
     truth = {"concept_labels": torch.ones(20, 3), "class_concepts": torch.ones(2, 3)}
-    return random_bank_scores(**{**good, **truth, **changed})
-
-
-test_refused = refusals(
-    (lambda: list(random_banks(torch.rand(20, 4), torch.zeros(20).long(), 3)), "`labels`"),
-    (lambda: list(random_banks(torch.rand(20, 4), torch.arange(20) % 3, 3, 2)), "`n_classes`"),
-    (lambda: bank_scores(labels=torch.arange(19) % 2), r"`labels` .*\(N,\) = \(20,\)"),
-    (lambda: bank_scores(labels=torch.arange(20) % 3), r"`labels` to lie in \[0, 1\]"),
-    (lambda: bank_scores(test_labels=torch.arange(20) % 3), r"`test_labels` to lie in \[0, 1\]"),
-    (lambda: bank_scores(features=torch.full((20, 4), torch.nan)), "`features` to be finite"),
-    (lambda: bank_scores(test_features=torch.full((20, 4), torch.nan)), "`test_features` to be finite"),
-    (lambda: bank_scores(class_concepts=torch.ones(2, 3) * 50), "`class_concepts` .*Divide percentages"),
-    (lambda: bank_scores(concept_labels=torch.ones(20, 3) / 2), "`concept_labels` to hold only 0 and 1"),
-    (lambda: bank_scores(top_l=4), r"`top_l` to lie in \[1, 3\]"),
-)
+    with pytest.raises(ValueError, match=message):
+        random_bank_scores(**{**good, **truth, **changed})
