@@ -36,6 +36,20 @@ def test_learns_both_questions(rated, kind):
     )
 
 
+def test_a_nan_embedding_has_no_score_and_bad_arguments_are_refused(rated):
+    embeddings, votes, _ = rated
+    fitted = fit_regressor("ridge", embeddings, votes[:, 0], questions=["Q3"])
+    holed = embeddings.clone()
+    holed[2, 3] = torch.nan
+    scores = fitted.score(holed)
+    assert scores[2].isnan().all()
+    torch.testing.assert_close(scores[3:], fitted.score(embeddings)[3:])
+    with pytest.raises(ValueError, match="has a vote on Q2"):
+        fit_regressor("ridge", embeddings, votes * torch.tensor([1, torch.nan]), questions=["Q1", "Q2"])
+    with pytest.raises(ValueError, match="`parameters`"):
+        fit_regressor("ridge", embeddings, votes, questions=["Q1", "Q2"], parameters={"alfa": 1})
+
+
 def test_ridge_is_that_of_scikit_learn(rated):
     embeddings, votes, _ = rated
     fitted = fit_regressor("ridge", embeddings, votes, questions=["Q1", "Q2"], parameters={"alpha": 10})
@@ -47,35 +61,3 @@ def test_ridge_is_that_of_scikit_learn(rated):
     torch.testing.assert_close(
         fitted.score(embeddings)[:, 1], torch.as_tensor(expected).float().clamp(1, 5), atol=1e-4, rtol=0
     )
-
-
-def test_nan_embedding(rated):
-    embeddings, votes, _ = rated
-    fitted = fit_regressor("svm", embeddings, votes[:, 0], questions=["Q3"])
-    holed = embeddings.clone()
-    holed[2, 3] = torch.nan
-    scores = fitted.score(holed)
-    assert scores[2].isnan().all()
-    torch.testing.assert_close(scores[3:], fitted.score(embeddings)[3:])
-
-
-def test_bad_input(rated):
-    embeddings, votes, _ = rated
-    with pytest.raises(ValueError, match=r"No item to learn from has a vote on Q2"):
-        fit_regressor("ridge", embeddings, votes * torch.tensor([1, torch.nan]), questions=["Q1", "Q2"])
-    fitted = fit_regressor("ridge", embeddings, votes[:, 0], questions=["Q3"])
-    with pytest.raises(ValueError, match=r"\(N, d\) = \(\*, 8\)"):
-        fitted.score(embeddings[:, :3])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "rigde"}, "`kind` to be one of .*Did you mean 'ridge'"),
-        ({"parameters": {"alfa": 1}}, "`parameters` cannot be used by ridge"),
-    ],
-)
-def test_bad_arguments(rated, changes, message):
-    arguments = {"kind": "ridge", "embeddings": rated[0], "targets": rated[1], "questions": ["Q1", "Q2"]}
-    with pytest.raises(ValueError, match=message):
-        fit_regressor(**arguments | changes)
