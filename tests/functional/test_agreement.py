@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import cohen_kappa_score
 
 from quantus_concepts.functional.agreement import ceiling, figures, human_figures, quadratic_kappa
 from quantus_concepts.functional.votes import join_votes
@@ -35,17 +34,12 @@ def test_figures_agree_with_the_reference():
     assert measured.qwk == pytest.approx(reference.kappa(rounded, targets))
     assert measured.spearman == pytest.approx(reference.spearman(scores, targets))
     assert measured.spearman_rounded == pytest.approx(reference.spearman(rounded, targets))
-    assert measured.spearman_rounded != measured.spearman
-    # joined by the mean: rounded for kappa only
-    halves = np.clip(targets + 0.4, 1, 5)
-    assert figures(scores, halves).qwk == pytest.approx(reference.kappa(rounded, np.rint(halves)))
-    assert figures(scores, halves).mse == pytest.approx(reference.squared_loss(scores, halves))
 
 
 def test_halves_are_rounded_up_on_both_sides():
-    # As the release rounds; NumPy and torch round 2.5 to 2 and 3.5 to 4.
-    assert figures([2.5, 1, 4.5], [3, 1, 5]).qwk == 1
-    assert figures([3, 1, 5], [2.5, 1, 4.5]).qwk == 1
+    # As the release rounds; NumPy and torch round 2.5 to 2.
+    assert figures([2.5, 1, 4.5], [3, 1, 5]).qwk == figures([3, 1, 5], [2.5, 1, 4.5]).qwk == 1
+    assert figures([2.5, 1, 4.5], [3, 1, 5]).mse == pytest.approx(1 / 6)
     assert figures([2.5, 3.5, 1.0], [1.0, 2.0, 3.0]).spearman_rounded == figures([3, 4, 1], [1, 2, 3]).spearman
 
 
@@ -64,7 +58,7 @@ def test_figures_by_hand_best_worst_and_undefined():
     assert math.isnan(figures([NAN], [3]).mse)
 
 
-def test_fast_kappa_agrees_with_sklearn():
+def test_fast_kappa_agrees_with_the_reference():
     generator = torch.Generator().manual_seed(0)
     votes = torch.randint(1, 6, (4, 300), generator=generator).double()
     predicted = (votes + torch.randint(-1, 3, (4, 300), generator=generator)).clamp(1, 5)
@@ -74,12 +68,9 @@ def test_fast_kappa_agrees_with_sklearn():
     kappas = quadratic_kappa(predicted, votes)
     for q in range(3):
         voted = ~votes[q].isnan()
-        a, b = predicted[q, voted].int().numpy(), votes[q, voted].int().numpy()
-        expected = cohen_kappa_score(a, b, labels=[1, 2, 3, 4, 5], weights="quadratic")
+        expected = reference.kappa(predicted[q, voted].tolist(), votes[q, voted].tolist())
         assert kappas[q].item() == pytest.approx(expected, abs=1e-12)
-        assert kappas[q].item() == pytest.approx(reference.kappa(a, b), abs=1e-12)
     assert kappas[3].isnan()
-    assert quadratic_kappa(predicted[:1], torch.full((1, 300), torch.nan)).isnan().all()
 
 
 def test_human_by_hand():

@@ -63,13 +63,10 @@ def test_ends() -> None:
     alternating = paired_difference([0.0, 1.0] * 4, [0.5] * 8, np.arange(8) // 2)
     assert alternating == paired_difference([0.0, 1.0] * 4, [0.5] * 8)
     assert alternating.p == 1
-    assert alternating.low == -alternating.high < 0
     for few in (paired_difference([1.0], [0.0]), paired_difference([1.0, 0.5], [0.0, 0.0], [1, 1])):
         assert np.isnan([few.low, few.high, few.p]).all()
         assert few.difference > 0
-    nothing = paired_difference([math.nan], [1.0])
-    assert np.isnan(nothing[:5]).all()
-    assert nothing[5:7] == (0, 1)
+    assert np.isnan(paired_difference([math.nan], [1.0])[:5]).all()
 
 
 @pytest.mark.parametrize(("n_classes", "rho"), [(5, 0.3), (10, 0.0), (30, 0.1)])

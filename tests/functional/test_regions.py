@@ -60,10 +60,12 @@ def test_hits_ties_share_what_is_left_of_the_region():
     )
 
 
-def test_hits_the_best_visible_place_counts():
+def test_hits_the_best_visible_place_counts_and_x_is_the_column():
     points = torch.tensor([[[5.0, 0.0], [0.0, 0.0]], [[5.0, 0.0], [NAN, 0.0]], [[NAN, NAN], [NAN, NAN]]])
     hits = point_hits(FALLING.expand(3, 1, 12), points, (1, 12), (1, 6))
     np.testing.assert_array_equal(hits, [[1, 1], [0, 1], [NAN, NAN]])
+    for x, y, hit in ((5.0, 3.0, 1), (3.0, 3.0, 0), (5.0, 2.0, 0)):
+        assert point_hits(torch.arange(24.0).view(1, 4, 6), torch.tensor([[[x, y]]]), (4, 6), (0.5,)).item() == hit
 
 
 @pytest.mark.parametrize("value", [0.1, 1e6 + 0.1, -1e30])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from quantus_concepts.functional import upsample
 from reference import clm as reference
@@ -29,16 +28,6 @@ def test_by_hand():
     along = torch.tensor([0.0, 1.0, 3.0, 4.0])
     expected = along[None, :] + 2 * along[:, None]
     assert torch.equal(upsample(torch.tensor([[[0.0, 4.0], [8.0, 12.0]]]), (4, 4))[0], expected)
-
-
-@pytest.mark.parametrize(("shape", "size"), SIZES)
-def test_equals_torch(shape, size):
-    maps = random_maps(3, shape)
-    # Torch's float32 result is itself off by 2e-5 on the longest axis, and changes with its number of threads.
-    smaller = tuple(map(min, shape, size))
-    expected = adaptive_avg_pool2d(maps.double()[None], smaller)
-    expected = interpolate(expected, size, mode="bilinear", align_corners=False)[0]
-    np.testing.assert_allclose(upsample(maps, size), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("shape", "size"), SIZES[1:])
