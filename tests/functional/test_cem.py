@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import cem, rank_concepts
+from quantus_concepts.functional import cem, is_ranked, rank_concepts
 from reference import cem as reference
 from reference.chance import at_chance
 from refusals import refusals
@@ -62,6 +62,12 @@ def test_labels_shuffled_among_the_concepts_score_the_label_density(top_l):
 def test_ranking_is_signed_and_ties_go_to_the_lower_index():
     importance = torch.tensor([[0.5, -9.0, 2.0, 2.0], [-1.0, -1.0, -1.0, -3.0], [0.0, -0.0, 0.0, 1.0]])
     assert rank_concepts(importance, 3).tolist() == [[2, 3, 0], [0, 1, 2], [3, 0, 1]]
+
+
+def test_zero_rows_rank_nothing():
+    importance = torch.tensor([[0.0, 0.0], [-0.0, 0.0], [0.0, -1.0], [torch.nan, 0.0], [0.0, 1e-40]])
+    assert is_ranked(importance).tolist() == [False, False, True, False, True]
+    assert cem(importance, torch.ones(5, 2)).isnan().tolist() == [True, True, False, True, False]
 
 
 def test_only_eligible_concepts_are_ranked_and_keep_their_index():

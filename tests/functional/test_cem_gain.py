@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept, is_ranked
+from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept
 from reference import comparisons
 from refusals import refusals
 
@@ -63,12 +63,6 @@ def test_what_does_not_look_gains_nothing_and_an_oracle_the_rest(top_l: int) -> 
     rarest = labels * torch.arange(12, 0, -1.0)
     best = 1 - torch.stack([prevalence.expand(400, -1)[i, labels[i].bool()][:top_l] for i in range(400)]).mean(1)
     np.testing.assert_allclose(cem_gain(rarest, labels, top_l), best, atol=0.08)
-
-
-def test_zero_rows_rank_nothing() -> None:
-    importance = torch.tensor([[0.0, 0.0], [-0.0, 0.0], [0.0, -1.0], [torch.nan, 0.0], [0.0, 1e-40]])
-    assert is_ranked(importance).tolist() == [False, False, True, False, True]
-    assert cem(importance, torch.ones(5, 2)).isnan().tolist() == [True, True, False, True, False]
 
 
 test_refused = refusals(

@@ -26,15 +26,14 @@ def embeddings():
     return torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
 
 
-def layers_of(scorer, q):
-    return [(w[q].detach().numpy(), b[q].detach().numpy()) for w, b in zip(scorer.weights, scorer.biases, strict=True)]
-
-
 def test_agrees_with_the_reference(scorer, embeddings):
     labels = torch.arange(20) % 4 - 1
-    expected = np.stack([reference.forward(embeddings, labels.tolist(), 3, layers_of(scorer, q)) for q in range(3)], 1)
-    np.testing.assert_allclose(scorer.score(embeddings, labels), expected, atol=1e-5)
-    assert len(np.unique(expected.round(4))) > 30
+    scores = scorer.score(embeddings, labels)
+    for q in range(3):
+        layers = [(w[q].detach(), b[q].detach()) for w, b in zip(scorer.weights, scorer.biases, strict=True)]
+        expected = reference.forward(embeddings, labels.tolist(), 3, layers)
+        np.testing.assert_allclose(scores[:, q], expected, atol=1e-5)
+        assert len(np.unique(expected.round(4))) > 10
 
 
 def test_by_hand():

@@ -30,14 +30,18 @@ def state_of(training):
     return training.scorer.state_dict()
 
 
-def test_learns_every_question(rated):
+def test_learns_every_question_and_keeps_the_best_epoch_of_each(rated):
     embeddings, votes = rated
-    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=5e-3)
+    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=1e-2)
     training = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
-    scores = training.scorer.score(embeddings)[200:]
+    scores = training.scorer.score(embeddings)
     for q, name in enumerate(QUESTIONS):
-        assert figures(scores[:, q], votes[200:, q]).spearman > 0.7, name
-    assert all(training.curve[-1]["loss"][name] < training.curve[0]["loss"][name] for name in QUESTIONS)
+        assert figures(scores[200:, q], votes[200:, q]).spearman > 0.7, name
+        assert training.curve[-1]["loss"][name] < training.curve[0]["loss"][name]
+        kappas = np.array([epoch["qwk"][name] for epoch in training.curve])
+        assert training.best_epoch[name] == np.nanargmax(kappas) + 1
+        assert figures(scores[160:200, q], votes[160:200, q]).qwk == pytest.approx(np.nanmax(kappas), abs=1e-9)
+    assert len(set(training.best_epoch.values())) > 1
 
 
 @pytest.mark.parametrize("loss", ["paper", "release"])
@@ -82,18 +86,6 @@ def test_same_seed_same_scorer_and_no_global_generator(rated):
     assert repr(first.curve) == repr(second.curve)
     assert all(torch.equal(value, state_of(second)[name]) for name, value in state_of(first).items())
     assert not torch.equal(state_of(first)["weights.0"], state_of(other)["weights.0"])
-
-
-def test_best_epoch_of_each_question_is_kept(rated):
-    embeddings, votes = rated
-    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=2e-2)
-    training = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
-    scores = training.scorer.score(embeddings)[160:200]
-    for q, name in enumerate(QUESTIONS):
-        kappas = np.array([epoch["qwk"][name] for epoch in training.curve])
-        assert training.best_epoch[name] == np.nanargmax(kappas) + 1
-        assert figures(scores[:, q], votes[160:200, q]).qwk == pytest.approx(np.nanmax(kappas), abs=1e-9)
-    assert len(set(training.best_epoch.values())) > 1
 
 
 def test_labels_carry_what_the_embedding_does_not():
