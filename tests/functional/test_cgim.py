@@ -56,6 +56,7 @@ def test_class_means_by_hand():
     means.update(torch.tensor([[NAN, NAN], [5.0, 1.0]]), torch.tensor([2, 0]), mask=torch.tensor([False, True]))
     np.testing.assert_array_equal(means.compute(), [[5, 1], [NAN, NAN], [2, 4]])
     assert means.counts.tolist() == [1, 0, 2]
+    assert ClassMeans(1, 1).compute().isnan().all()
 
 
 def test_class_means_agree_with_the_reference():
@@ -139,5 +140,6 @@ test_refused = refusals(
     (lambda: cgim(torch.ones(2, 3), torch.ones(3, 2)), r"`class_concepts` .* \(2, 3\) but got \(3, 2\)"),
     (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3) * 50), "`class_concepts` to lie in .*Divide percentages"),
     (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3), per="concepts"), "`per` to be one of"),
+    (lambda: ClassMeans(0, 3), "`n_classes` to be at least 1"),
     (lambda: ClassMeans(2, 3).merge(ClassMeans(2, 2)), r"`other` .* \(2, 3\) but got \(2, 2\)"),
 )

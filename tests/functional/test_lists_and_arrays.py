@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from quantus_concepts import functional as f
 from quantus_concepts.functional.overlay import masked, overlay, usable_maps
@@ -26,28 +25,16 @@ POINTS = RNG.uniform(0, 7, (4, 2, 2))
 SHARES = RNG.random((4, 5))
 
 
-def class_means(values: Any, classes: Any, mask: Any) -> Tensor:
-    means = f.ClassMeans(3, 3)
-    means.update(values, classes, mask)
-    return means.compute()
-
-
-def moved_masks(masks: Any) -> Tensor:
-    return f.random_masks(masks, torch.Generator().manual_seed(0))
-
-
 CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.cem, [VALUES, LABELS], {"top_l": 2}),
     (f.cem_gain, [VALUES, LABELS], {}),
     (f.commonest_concept, [LABELS], {}),
     (f.class_recital, [TRUTH, INDICES], {}),
-    (class_means, [VALUES, INDICES, MASKS[:, 3, 0]], {}),
     (f.cgim, [VALUES, TRUTH], {}),
     (f.cgim_reasons, [VALUES, TRUTH], {}),
     (f.cgim_difference, [VALUES, -VALUES, TRUTH], {}),
     (f.clm, [TRUTH], {"top_l": 2}),
     (f.concept_attribution, [PICTURES, MASKS[:, None]], {}),
-    (moved_masks, [MASKS[:, None]], {}),
     (f.mcs, [TRUTH[0], TRUTH[1]], {}),
     (f.idr, [TRUTH[0], TRUTH[1]], {}),
     (f.perturbation, [TRUTH[0], TRUTH[1]], {}),
