@@ -22,21 +22,16 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("per", ["concept", "class"])
-@pytest.mark.parametrize(
-    ("shape", "dtype"), [((1, 1), torch.float32), ((20, 3), torch.float64), ((13, 40), torch.float32)]
-)
-def test_agrees_with_the_reference(per, shape, dtype):
+@pytest.mark.parametrize("shape", [(1, 1), (20, 3), (13, 40)])
+def test_agrees_with_the_reference(per, shape):
     generator = torch.Generator().manual_seed(sum(shape))
-    importance = torch.randn(shape, generator=generator, dtype=dtype)
-    truth = torch.rand(shape, generator=generator, dtype=dtype)
+    importance, truth = torch.randn(shape, generator=generator), torch.rand(shape, generator=generator)
     if shape[0] > 2:
         importance[1, 0] = NAN
         importance[:, 2] = 0
         importance[1, 2] = NAN
         truth[0] = 0
-    scores = cgim(importance, truth, per)
-    assert scores.dtype == dtype
-    np.testing.assert_allclose(scores, reference.cgim(importance, truth, per), atol=1e-6)
+    np.testing.assert_allclose(cgim(importance, truth, per), reference.cgim(importance, truth, per), atol=1e-6)
 
 
 @pytest.mark.parametrize("per", ["concept", "class"])

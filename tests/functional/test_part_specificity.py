@@ -40,7 +40,7 @@ def test_agrees_with_the_reference():
 
 @pytest.fixture(scope="module")
 def birds():
-    return PaintedBirds(150, "test", image_size=64, n_classes=10)
+    return PaintedBirds(300, "test", image_size=64, n_classes=10)
 
 
 def hits_of_parts(birds, maps):

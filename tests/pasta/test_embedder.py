@@ -128,16 +128,6 @@ def test_weighted_sum_of_equation_15():
     np.testing.assert_allclose(Embedder(encoder, concepts="weighted").embed(mixed), [names[2], -names[3]])
 
 
-def test_usable_and_constant_maps():
-    maps = MAPS.clone()
-    maps[1], maps[2, 0, 0] = 3.0, torch.nan
-    assert Embedder.usable_maps(maps).tolist() == [True, False, False, True, True, True, True]
-    embedder = Embedder(PoolingEncoder())
-    # of a constant map the lowest colour is seen everywhere, whatever its value
-    blue = embedder.embed_maps(IMAGES[:1], torch.zeros(1, 2, 2))
-    assert torch.equal(embedder.embed_maps(IMAGES[:1], maps[1:2]), blue)
-
-
 def test_settings_make_the_same_embedder():
     embedder = Embedder(PoolingEncoder(), saliency="masked", n_top=3, template="a {}", size=64)
     settings = json.loads(json.dumps(embedder.settings))
