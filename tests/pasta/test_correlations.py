@@ -30,6 +30,7 @@ def test_correlations_by_hand() -> None:
     assert correlation.pearson == pytest.approx(14 / 250**0.5)
     assert correlation.spearman == pytest.approx(1)
     assert (correlation.n, correlation.missing) == (4, 3)
+    assert correlate_one([0.5, 0.4, 0.3], [1, 1.5, 2]).pearson == pytest.approx(-1)
     # two neighbours swapped twice: 1 - 6 * 4 / (5 * 24), t = 0.8 sqrt(3 / 0.36) with 3 degrees of freedom
     correlation = correlate_one([1, 2, 3, 4, 5], [2, 1, 4, 3, 5])
     assert (correlation.pearson, correlation.spearman) == pytest.approx((0.8, 0.8))
