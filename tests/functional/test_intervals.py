@@ -24,7 +24,7 @@ def test_two_equal_clusters_by_hand():
     assert (low, high) == pytest.approx((0.5 - 12.7062 / 2, 0.5 + 12.7062 / 2), rel=1e-4)
 
 
-@pytest.mark.parametrize("n_clusters", [2, 3, 7, 40])
+@pytest.mark.parametrize("n_clusters", [2, 3, 40])
 def test_clusters_against_the_reference(n_clusters):
     rng = np.random.default_rng(n_clusters)
     clusters = rng.permutation(np.repeat(np.arange(n_clusters), rng.integers(1, 9, n_clusters)))
@@ -33,14 +33,17 @@ def test_clusters_against_the_reference(n_clusters):
     assert interval(scores, UNBOUNDED, clusters) == pytest.approx(expected, rel=1e-9)
     # NaN are left out with their clusters.
     assert interval([*scores, math.nan], UNBOUNDED, [*clusters, 99]) == pytest.approx(expected, rel=1e-9)
+    scores = rng.random(len(clusters)).round(1)
+    expected = bounded_cluster_interval(scores.tolist(), clusters.tolist())
+    assert interval(scores, clusters=clusters) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("n_clusters", [3, 5, 10, 30])
+@pytest.mark.parametrize("n_clusters", [3, 10])
 @pytest.mark.parametrize("kind", ["cluster effects", "independent", "0 and 1"])
 def test_coverage_of_clusters_of_unequal_size(kind, n_clusters):
     rng = np.random.default_rng([n_clusters, len(kind)])
     covered = []
-    for _ in range(800):
+    for _ in range(400):
         clusters = np.repeat(np.arange(n_clusters), rng.geometric(1 / 20, n_clusters))
         if kind == "0 and 1":
             scores = rng.random(len(clusters)) < rng.beta(4, 4, n_clusters)[clusters]
@@ -49,16 +52,16 @@ def test_coverage_of_clusters_of_unequal_size(kind, n_clusters):
             scores = effects[clusters] + rng.normal(size=len(clusters)) + 0.5
         low, high = interval(scores, (0.0, 1.0) if kind == "0 and 1" else UNBOUNDED, clusters)
         covered.append(low <= 0.5 <= high)
-    # Two standard errors of a count of 800 are 1.5 %.
-    assert np.mean(covered) >= 0.93 - 0.015
+    # Two standard errors of a count of 400 are 2.2 %.
+    assert np.mean(covered) >= 0.93 - 0.022
     # With few clusters the pseudo-clusters make an interval that hardly ever misses.
     assert kind == "0 and 1" or np.mean(covered) <= 0.995
 
 
-@pytest.mark.parametrize(("n", "scores"), [(10, "normal"), (40, "0 and 1"), (200, "0 and 1")])
+@pytest.mark.parametrize(("n", "scores"), [(10, "normal"), (40, "0 and 1")])
 def test_coverage_without_clusters(n, scores):
     rng = np.random.default_rng(n)
-    samples = rng.normal(0.5, 1, (2000, n)) if scores == "normal" else (rng.random((2000, n)) < 0.5).astype(float)
+    samples = rng.normal(0.5, 1, (1000, n)) if scores == "normal" else (rng.random((1000, n)) < 0.5).astype(float)
     bounds = UNBOUNDED if scores == "normal" else (0.0, 1.0)
     ends = np.array([interval(row, bounds) for row in samples])
     assert np.mean((ends[:, 0] <= 0.5) & (ends[:, 1] >= 0.5)) == pytest.approx(0.95, abs=0.02)
@@ -76,37 +79,23 @@ def test_too_few_scores_have_no_interval():
     assert interval(scores, clusters=np.arange(8) // 2) == interval(scores)
 
 
-@pytest.mark.parametrize("n", [1, 2, 10, 38, 39, 40, 79, 1000])
+@pytest.mark.parametrize("n", [1, 10, 39, 40, 79, 1000])
 def test_ranges_against_ranks(n):
     draws = np.random.default_rng(n).normal(size=n)
     assert baseline_range([*draws, math.nan]) == pytest.approx(range_of_draws(draws.tolist()))
-    if n <= 39:
-        assert baseline_range(draws) == (draws.min(), draws.max())
 
 
-@pytest.mark.parametrize("n", [5, 20, 39, 79])
+@pytest.mark.parametrize("n", [5, 39, 79])
 def test_a_range_encloses_its_share_of_further_draws(n):
     # Of uniform draws the share below a number is the number.
-    draws = np.random.default_rng(n).random((4000, n))
+    draws = np.random.default_rng(n).random((2000, n))
     low, high = np.transpose([baseline_range(row) for row in draws])
     assert np.mean(high - low) == pytest.approx(baseline_coverage(n), abs=0.012)
     assert np.mean(1 - high) == pytest.approx(np.mean(low), abs=0.012)
     assert baseline_coverage(39) == baseline_coverage(79) == 0.95
     assert baseline_coverage(20) == pytest.approx(19 / 21)
-
-
-def test_no_draws_have_no_range():
-    assert np.isnan(baseline_range([])).all()
     assert baseline_coverage(0) == baseline_coverage(1) == 0
-
-
-@pytest.mark.parametrize("n_clusters", [2, 4, 12])
-def test_bounded_clusters_against_the_reference(n_clusters):
-    rng = np.random.default_rng(n_clusters)
-    clusters = rng.permutation(np.repeat(np.arange(n_clusters), rng.integers(2, 9, n_clusters)))
-    scores = rng.random(len(clusters)).round(1)
-    expected = bounded_cluster_interval(scores.tolist(), clusters.tolist())
-    assert interval(scores, clusters=clusters) == pytest.approx(expected, rel=1e-9)
+    assert np.isnan(baseline_range([])).all()
 
 
 def test_bounded_clusters_by_hand():
@@ -121,22 +110,20 @@ def test_bounded_clusters_by_hand():
     assert interval([0] + [1] * 19, clusters=range(20)) == (pytest.approx(58 / 62 - 2.0930 * error, abs=1e-4), 1)
 
 
-@pytest.mark.parametrize("mean", [0.95, 0.98])
-@pytest.mark.parametrize("rho", [0.1, 0.3])
-@pytest.mark.parametrize("n_clusters", [10, 30])
+@pytest.mark.parametrize(("mean", "rho", "n_clusters"), [(0.95, 0.3, 10), (0.98, 0.1, 10), (0.98, 0.3, 30)])
 def test_coverage_near_the_end(mean, rho, n_clusters):
     rng = np.random.default_rng([int(100 * mean), int(10 * rho), n_clusters])
     covered, without = [], []
     strength = 1 / rho - 1
-    for _ in range(500):
+    for _ in range(300):
         clusters = np.repeat(np.arange(n_clusters), rng.geometric(1 / 20, n_clusters))
         chances = rng.beta(mean * strength, (1 - mean) * strength, n_clusters)
         scores = (rng.random(len(clusters)) < chances[clusters]).astype(float)
         for bounds, hits in (((0.0, 1.0), covered), (UNBOUNDED, without)):
             low, high = interval(scores, bounds, clusters)
             hits.append(low <= mean <= high)
-    # Two standard errors of a count of 500 are 2 %.
-    assert np.mean(covered) >= 0.93 - 0.02
+    # Two standard errors of a count of 300 are 2.5 %.
+    assert np.mean(covered) >= 0.93 - 0.025
     # Without the pseudo-clusters.
     assert np.mean(without) < 0.93
 
@@ -159,16 +146,13 @@ def test_seeds_by_hand():
     assert seeds_interval([[0.25, 1.0, 0.5]], [0, 1, 1]) == interval([0.25, 1.0, 0.5], clusters=[0, 1, 1])
     assert seeds_interval(np.ones((2, 20))) == interval(np.ones(20))
     assert np.isnan(seeds_interval([[0.1, 0.2], [0.3, 0.4]], [1, 1])).all()
-    with pytest.raises(ValueError, match=r"`clusters` to have shape \(N,\) = \(2,\)"):
-        seeds_interval([[0.1, 0.2], [0.3, 0.4]], [1])
 
 
-@pytest.mark.parametrize("n_seeds", [3, 5, 10])
-@pytest.mark.parametrize("n_classes", [10, 30])
+@pytest.mark.parametrize(("n_seeds", "n_classes"), [(3, 30), (10, 10)])
 def test_coverage_over_seeds(n_seeds, n_classes):
     rng = np.random.default_rng([n_seeds, n_classes])
     covered, seeds_alone = [], []
-    for _ in range(500):
+    for _ in range(300):
         clusters = np.repeat(np.arange(n_classes), rng.geometric(1 / 15, n_classes))
         images = 0.3 * rng.normal(size=n_classes)[clusters] + 0.5 * rng.normal(size=len(clusters))
         seeds = 0.1 * rng.normal(size=(n_seeds, 1))
@@ -177,11 +161,12 @@ def test_coverage_over_seeds(n_seeds, n_classes):
         covered.append(low <= 0 <= high)
         low, high = interval(scores.mean(1), UNBOUNDED)
         seeds_alone.append(low <= 0 <= high)
-    assert 0.92 - 0.02 <= np.mean(covered) <= 0.97 + 0.02
+    assert 0.92 - 0.025 <= np.mean(covered) <= 0.97 + 0.025
     assert np.mean(seeds_alone) < 0.93
 
 
 test_refused = refusals(
     (lambda: interval([0.5, 1.0], clusters=[0]), r"`clusters` to have shape \(N,\) = \(2,\)"),
+    (lambda: seeds_interval([[0.1, 0.2], [0.3, 0.4]], [1]), r"`clusters` to have shape \(N,\) = \(2,\)"),
     (lambda: seeds_interval([0.5, 1.0]), r"`scores` to have shape \(S, N\) but got \(2,\)"),
 )

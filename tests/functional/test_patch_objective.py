@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -35,8 +33,7 @@ def test_range_penalty_drives_pixels_back_and_size_drives_the_patch_on():
     np.testing.assert_allclose(-size, [[[[-0.6, 0.8]]], [[[1, 0]]]], atol=1e-6)
 
 
-@pytest.mark.parametrize("squared", [False, True])
-@pytest.mark.parametrize("pixel_range", [(0.0, 255.0), (-1.0, 1.0)])
+@pytest.mark.parametrize(("squared", "pixel_range"), [(False, (0.0, 255.0)), (True, (-1.0, 1.0))])
 def test_agrees_with_the_reference(squared, pixel_range):
     generator = torch.Generator().manual_seed(0)
     logits, patched = torch.randn(2, 7, 5, generator=generator)
@@ -47,36 +44,14 @@ def test_agrees_with_the_reference(squared, pixel_range):
         for parts in zip(patched, logits, images, delta, strict=True)
     ]
     np.testing.assert_allclose(objective, expected, rtol=1e-5)
-    double = patch_objective(
-        *(part.double() for part in (patched, logits, images, delta)), pixel_range, 0.3, 0.7, squared
-    )
-    np.testing.assert_allclose(double, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("squared", [False, True])
-def test_gradient_against_finite_differences(squared):
-    generator = torch.Generator().manual_seed(1)
-    images = torch.rand(2, 2, 3, 4, generator=generator, dtype=torch.float64)
-    delta = torch.randn(2, 2, 3, 4, generator=generator, dtype=torch.float64)
-    matrix = torch.randn(24, 5, generator=generator, dtype=torch.float64)
-
-    def value(delta):
-        logits, patched = (torch.tanh(x.flatten(1) @ matrix) for x in (images, images + delta))
-        return patch_objective(patched, logits, images, delta, (0.0, 1.0), 0.2, 0.3, squared)
-
-    assert torch.autograd.gradcheck(value, delta.requires_grad_())
-
-
-def objective(**changed: Any) -> torch.Tensor:
-    logits, images = torch.ones(1, 3), torch.ones(1, 1, 2, 2)
-    good = {"logits_patched": logits, "logits": logits, "images": images, "delta": images, "pixel_range": (0, 1)}
-    return patch_objective(**{**good, **changed})
 
 
 test_refused = refusals(
-    (lambda: objective(logits=torch.ones(2, 3)), r"`logits_patched` .*\(2, 3\) but got \(1, 3\)"),
-    (lambda: objective(delta=torch.ones(1, 1, 2, 3)), r"`delta` .*\(1, 1, 2, 2\) but got \(1, 1, 2, 3\)"),
-    (lambda: objective(pixel_range=(1, 0)), "`pixel_range` to be two finite numbers"),
-    (lambda: objective(eta1=-1), r"`eta1` to lie in \[0, inf\)"),
-    (lambda: objective(eta2=-1), r"`eta2` to lie in \[0, inf\)"),
+    (
+        lambda: patch_objective(LOGITS[:1], LOGITS, IMAGES, DELTA, (0, 1)),
+        r"`logits_patched` .*\(2, 2\) but got \(1, 2\)",
+    ),
+    (lambda: patch_objective(LOGITS, LOGITS, IMAGES, DELTA[:1], (0, 1)), "`delta` to have shape"),
+    (lambda: patch_objective(LOGITS, LOGITS, IMAGES, DELTA, (1, 0)), "`pixel_range` to be two finite numbers"),
+    (lambda: patch_objective(LOGITS, LOGITS, IMAGES, DELTA, (0, 1), eta1=-1), r"`eta1` to lie in \[0, inf\)"),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +9,10 @@ from torch import Tensor
 
 from quantus_concepts.functional import cem, random_bank_scores, random_banks
 from quantus_concepts.functional.intervals import distribution, interval
+from reference.cem import cem as reference_cem
+from reference.cgim import cgim as reference_cgim
+from reference.cgim import class_means
 from reference.comparisons import cem_gain, centred_cgim
-from refusals import refusals
 
 N_CLASSES, N_CONCEPTS, WIDTH = 10, 20, 64
 
@@ -53,7 +53,7 @@ def test_intervals_over_predicted_classes_hold_chance_as_often_as_they_say(photo
     # What random directions score on average: every concept is as likely as any to come first.
     chance = float(present.mean())
     covered: dict[tuple[str, str], list[bool]] = {}
-    banks = random_banks(photographs["features"], photographs["labels"], N_CONCEPTS, N_CLASSES, n_banks=40)
+    banks = random_banks(photographs["features"], photographs["labels"], N_CONCEPTS, N_CLASSES, n_banks=30)
     for bank in banks:
         u = bank.concept_values(photographs["test_features"])
         predicted = bank.head(u).argmax(1)
@@ -69,60 +69,43 @@ def test_intervals_over_predicted_classes_hold_chance_as_often_as_they_say(photo
         assert np.mean(covered[name, "images"]) < 0.6, name
 
 
-def slow_scores(bank, data: dict[str, Tensor], top: int) -> dict[tuple[str, str], float]:
-    """CEM over the images and CGIM over the concepts, one number at a time in float64."""
-    cavs, intercepts = bank.cavs.double().numpy(), bank.intercepts.double().numpy()
-    theta, bias = bank.head.weight.detach().double().numpy(), bank.head.bias.detach().double().numpy()
-    hits: dict[str, list[float]] = {}
-    rows: dict[str, list[np.ndarray]] = {}
-    sums = {name: np.zeros_like(theta) for name in ("value", "contribution")}
-    counts = np.zeros(len(theta))
-    for x, y, present in zip(
-        data["test_features"].double().numpy(), data["test_labels"], data["concept_labels"].numpy(), strict=True
-    ):
-        u = cavs @ x + intercepts
-        k = int(np.argmax(theta @ u + bias))
-        for name, importance in {"weight": theta[k], "value": u, "contribution": theta[k] * u}.items():
-            order = sorted(range(len(u)), key=lambda j: -importance[j])[:top]
-            rows.setdefault(name, []).append(importance)
-            hits.setdefault(name, []).append(float(np.mean([present[j] for j in order])))
-            if k == int(y) and name in sums:
-                sums[name][k] += importance
-        counts[k] += k == int(y)
-    out = {("CEM", name): float(np.mean(column)) for name, column in hits.items()}
-    for name, importances in rows.items():
-        out["CEM gain", name] = float(np.nanmean(cem_gain(importances, data["concept_labels"], top)))
-    truth = data["class_concepts"].double().numpy()
-    for name in ("weight", "value", "contribution"):
-        defined = np.ones(len(theta), bool) if name == "weight" else counts > 0
-        matrix = theta if name == "weight" else sums[name][defined] / counts[defined, None]
-        out["CGIM correlation", name] = float(np.nanmean(centred_cgim(matrix, truth[defined], "concept")))
-        cosines = []
-        for j in range(theta.shape[1]):
-            a, b = matrix[:, j], truth[defined, j]
-            if np.linalg.norm(a) and np.linalg.norm(b):
-                cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-        out["CGIM", name] = float(np.mean(cosines))
-    return out
-
-
-def test_scores_agree_with_the_formulas_one_number_at_a_time(photographs):
-    small = {key: value if key.startswith("class") else value[::20] for key, value in photographs.items()}
-    scores = random_bank_scores(**small, top_l=3, n_banks=2, seed=5)
-    banks = random_banks(small["features"], small["labels"], N_CONCEPTS, N_CLASSES, n_banks=2, seed=5)
+@pytest.mark.parametrize("only_correct", [False, True])
+def test_scores_agree_with_the_formulas_one_number_at_a_time(photographs, only_correct):
+    data = {key: value if key.startswith("class") else value[::20] for key, value in photographs.items()}
+    scores = random_bank_scores(**data, top_l=3, n_banks=2, seed=5, only_correct=only_correct)
+    banks = random_banks(data["features"], data["labels"], N_CONCEPTS, N_CLASSES, n_banks=2, seed=5)
+    truth = data["class_concepts"].numpy()
     for number, bank in enumerate(banks):
-        for key, expected in slow_scores(bank, small, 3).items():
-            # float32 through one product of 64 numbers.
-            assert float(scores[key][number]) == pytest.approx(expected, abs=1e-4), key
+        theta = bank.head.weight.detach().double().numpy()
+        u = data["test_features"].double().numpy() @ bank.cavs.double().numpy().T + bank.intercepts.double().numpy()
+        predicted = (u @ theta.T + bank.head.bias.detach().double().numpy()).argmax(1)
+        correct = predicted == data["test_labels"].numpy()
+        of_cem = correct if only_correct else np.full(len(u), True)
+        for name, importance in {"weight": theta[predicted], "value": u, "contribution": theta[predicted] * u}.items():
+            present = data["concept_labels"][of_cem]
+            means = theta if name == "weight" else class_means(importance, predicted, N_CLASSES, correct)
+            expected = {
+                "CEM": reference_cem(importance[of_cem], present, 3),
+                "CEM gain": cem_gain(importance[of_cem], present, 3),
+                "CGIM": reference_cgim(means, truth, "concept"),
+                "CGIM correlation": centred_cgim(means, truth, "concept"),
+            }
+            for metric, column in expected.items():
+                # float32 through one product of 64 numbers.
+                assert float(scores[metric, name][number]) == pytest.approx(np.nanmean(column), abs=1e-4), metric
 
 
-def test_banks_drawn_in_parts_are_those_of_one_call(photographs):
-    few = photographs["features"][::20], photographs["labels"][::20], 3, N_CLASSES
-    at_once = list(random_banks(*few, n_banks=3, seed=5))
-    parts = [*random_banks(*few, n_banks=2, seed=5), *random_banks(*few, n_banks=1, seed=5, first=2)]
-    for bank, bank_of_part in zip(at_once, parts, strict=True):
-        assert torch.equal(bank.cavs, bank_of_part.cavs)
-        torch.testing.assert_close(bank.head.weight, bank_of_part.head.weight)
+def test_banks_drawn_in_parts_are_those_of_one_call_and_raw_values_have_no_boundary(photographs):
+    x = photographs["features"][::20]
+    few = x, photographs["labels"][::20], 3, N_CLASSES
+    at_once = list(random_banks(*few, n_banks=2, seed=5))
+    part = next(random_banks(*few, n_banks=1, seed=5, first=1))
+    assert torch.equal(at_once[1].cavs, part.cavs)
+    torch.testing.assert_close(at_once[1].head.weight, part.head.weight)
+    # The boundary of a margin goes through the mean embedding.
+    assert part.concept_values(x.mean(0, keepdim=True)).abs().max() < 1e-4
+    torch.testing.assert_close(part.concept_values(x, "raw"), x @ part.cavs.T)
+    torch.testing.assert_close(part.cavs.norm(dim=1), torch.ones(3))
 
 
 def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
@@ -145,44 +128,25 @@ def test_true_concepts_lie_above_the_distribution(photographs, scores):
     assert ours > high + 0.2
 
 
-def test_only_correct_changes_cem_alone(photographs):
-    every, some = (random_bank_scores(**photographs, n_banks=2, only_correct=only) for only in (False, True))
-    assert not torch.equal(every["CEM", "weight"], some["CEM", "weight"])
-    torch.testing.assert_close(every["CGIM", "weight"], some["CGIM", "weight"])
-
-
-def test_raw_values_have_no_boundary(photographs):
-    bank = next(random_banks(photographs["features"], photographs["labels"], 3, N_CLASSES, n_banks=1, values="raw"))
-    x = photographs["test_features"]
-    torch.testing.assert_close(bank.concept_values(x, "raw"), x @ bank.cavs.T)
-    torch.testing.assert_close(bank.cavs.norm(dim=1), torch.ones(3))
-    # The boundary of a margin goes through the mean embedding.
-    mean = photographs["features"].mean(0, keepdim=True)
-    assert bank.concept_values(mean).abs().max() < 1e-4
-
-
 def test_distribution_literal():
     assert distribution(np.arange(39) / 10) == pytest.approx((1.9, 0.0, 3.8))
     assert distribution([0.5, float("nan")]) == (0.5, 0.5, 0.5)
     assert np.isnan(distribution([float("nan")])).all()
 
 
-def bank_scores(**changed: Any) -> Any:
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"labels": torch.arange(19) % 2}, r"`labels` .*\(N,\) = \(20,\)"),
+        ({"test_labels": torch.arange(20) % 3}, r"`test_labels` to lie in \[0, 1\]"),
+        ({"features": torch.full((20, 4), torch.nan)}, "`features` to be finite"),
+        ({"class_concepts": torch.ones(2, 3) * 50}, "`class_concepts` .*Divide percentages"),
+        ({"concept_labels": torch.ones(20, 3) / 2}, "`concept_labels` to hold only 0 and 1"),
+    ],
+)
+def test_refused(changed: dict[str, Tensor], message: str):
     features, labels = torch.ones(20, 4), torch.arange(20) % 2
     good = {"features": features, "labels": labels, "test_features": features, "test_labels": labels}
     truth = {"concept_labels": torch.ones(20, 3), "class_concepts": torch.ones(2, 3)}
-    return random_bank_scores(**{**good, **truth, **changed})
-
-
-test_refused = refusals(
-    (lambda: list(random_banks(torch.rand(20, 4), torch.zeros(20).long(), 3)), "`labels`"),
-    (lambda: list(random_banks(torch.rand(20, 4), torch.arange(20) % 3, 3, 2)), "`n_classes`"),
-    (lambda: bank_scores(labels=torch.arange(19) % 2), r"`labels` .*\(N,\) = \(20,\)"),
-    (lambda: bank_scores(labels=torch.arange(20) % 3), r"`labels` to lie in \[0, 1\]"),
-    (lambda: bank_scores(test_labels=torch.arange(20) % 3), r"`test_labels` to lie in \[0, 1\]"),
-    (lambda: bank_scores(features=torch.full((20, 4), torch.nan)), "`features` to be finite"),
-    (lambda: bank_scores(test_features=torch.full((20, 4), torch.nan)), "`test_features` to be finite"),
-    (lambda: bank_scores(class_concepts=torch.ones(2, 3) * 50), "`class_concepts` .*Divide percentages"),
-    (lambda: bank_scores(concept_labels=torch.ones(20, 3) / 2), "`concept_labels` to hold only 0 and 1"),
-    (lambda: bank_scores(top_l=4), r"`top_l` to lie in \[1, 3\]"),
-)
+    with pytest.raises(ValueError, match=message):
+        random_bank_scores(**{**good, **truth, **changed})

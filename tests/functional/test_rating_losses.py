@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +27,9 @@ def test_by_hand():
     assert squared_loss(P, T).item() == pytest.approx((0.36 + 0.09 + 0.36) / 3)
     # pairs: (1, 2): 0.4 * 0.5 wrong, (1, 3): 0.2 * 1 wrong, (2, 3) right
     assert ranking_loss(P, T).item() == pytest.approx((0.2 + 0.2) / 3)
+    # Of pairs of equal target none counts: one of three is left, wrong by 0.4 * 0.5.
+    equal = torch.tensor([[0.9, 0.1, 0.5], [0.25, 0.25, 0.75]], dtype=torch.float64)
+    assert ranking_loss(*equal).item() == pytest.approx(0.2 / 2)
     # neighbours: 0.4 wrong, the other right
     assert neighbour_loss(P, T).item() == pytest.approx(0.2)
     # cosine of 0.6 and 0 is 0, of the others 1
@@ -38,24 +39,6 @@ def test_by_hand():
     assert pasta_loss(P, T, form="release").item() == pytest.approx(0.01 / 3 + 10 * 0.27 + 0.01 * 0.2)
     assert pasta_loss(P, T, weights=(0, 2, 3)).item() == pytest.approx(0.54 + 0.4)
     assert pasta_loss(P, T, weights=(0, 0, 0)).item() == 0
-
-
-def test_ranking_leaves_pairs_of_equal_target_out():
-    predicted = torch.tensor([0.9, 0.1, 0.5], dtype=torch.float64)
-    target = torch.tensor([0.25, 0.25, 0.75], dtype=torch.float64)
-    # of three pairs one has equal targets, (1, 3) is wrong by 0.4 * 0.5
-    assert ranking_loss(predicted, target).item() == pytest.approx(0.2 / 2)
-    assert ranking_loss(predicted, torch.full_like(target, 0.5)).item() == 0
-
-
-@pytest.mark.parametrize("loss", [*LOSSES, pasta_loss, lambda p, t, m: pasta_loss(p, t, m, form="release")])
-@pytest.mark.parametrize("masked", [False, True])
-def test_gradients(loss, masked):
-    generator = torch.Generator().manual_seed(3)
-    predicted = torch.rand(2, 7, generator=generator, dtype=torch.float64, requires_grad=True)
-    target = torch.randint(0, 5, (2, 7), generator=generator).double() / 4
-    mask = torch.rand(2, 7, generator=generator) < 0.7 if masked else None
-    assert torch.autograd.gradcheck(lambda p: loss(p, target, mask), predicted)
 
 
 @pytest.mark.parametrize("name", ["cosine_loss", "squared_loss", "ranking_loss", "neighbour_loss"])
@@ -96,21 +79,6 @@ def test_without_a_vote_loss_and_gradient_are_zero(loss):
     assert torch.autograd.grad(value, predicted)[0].abs().max() == 0
 
 
-def test_order_and_scale():
-    generator = torch.Generator().manual_seed(4)
-    predicted, order = torch.rand(50, generator=generator, dtype=torch.float64), torch.randperm(50, generator=generator)
-    target = torch.randint(0, 5, (50,), generator=generator).double() / 4
-    torch.testing.assert_close(pasta_loss(predicted, target), pasta_loss(predicted[order], target[order]))
-    torch.testing.assert_close(cosine_loss(7 * predicted, target), cosine_loss(predicted, target))
-    assert ranking_loss(3 * target + 1, target).item() == 0
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: pasta_loss(*torch.zeros(2, 3), weights=(1, -1, 0)), "`weights` to hold three numbers"),
-    ],
-)
-def test_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
-        call()
+def test_refused() -> None:
+    with pytest.raises(ValueError, match="`weights` to hold three numbers"):
+        pasta_loss(P, T, weights=(1, -1, 0))

@@ -17,38 +17,22 @@ def test_by_hand():
     result = relative_contrast(SCORES, WITH, WITHOUT)
     np.testing.assert_allclose(result.score.value, [0.6, 0.2, 0.1])
     np.testing.assert_allclose(result.drop.value, [0.75, 0.5, 0.25])
+    assert relative_contrast(WITHOUT.logical_not() * -3.0, WITH | True, WITHOUT).correlation.value.item() == -1
     # deviations (0.3, -0.1, -0.2) and (0.25, 0, -0.25): 0.125 / sqrt(0.14 * 0.125)
     assert result.correlation.value.item() == pytest.approx(0.125 / (0.14 * 0.125) ** 0.5)
 
 
-@pytest.mark.parametrize("n_images", [30, 400])
-def test_agrees_with_the_reference(n_images):
-    generator = torch.Generator().manual_seed(n_images)
+def test_agrees_with_the_reference():
+    n_images, generator = 60, torch.Generator().manual_seed(60)
     scores = torch.randn(9, n_images, generator=generator) + torch.linspace(1, 0, 9)[:, None]
     scores[torch.rand(9, n_images, generator=generator) < 0.2] = torch.nan
     with_ = torch.rand(9, n_images, generator=generator) < 0.9
     without = torch.rand(9, n_images, generator=generator) < torch.linspace(0.2, 0.8, 9)[:, None]
     result = relative_contrast(scores, with_, without, n_resamples=200)
     curve, drop, correlation = reference.relative_contrast(scores.tolist(), with_.tolist(), without.tolist())
-    np.testing.assert_allclose(result.score.value, curve, atol=1e-6)
-    np.testing.assert_allclose(result.drop.value, drop, atol=1e-6)
-    np.testing.assert_allclose(result.correlation.value, correlation, atol=1e-6)
-    for estimate in result:
-        assert (estimate.low <= estimate.value).all()
-        assert (estimate.value <= estimate.high).all()
-        assert (estimate.low < estimate.high).all()
-
-
-def test_a_curve_that_follows_the_drop_correlates_fully():
-    correct = torch.zeros(5, 10, dtype=torch.bool)
-    for row in range(5):
-        correct[row, : 2 * row] = True
-    # each image's score is 3 times its own drop
-    result = relative_contrast(correct * 3.0, correct, torch.zeros_like(correct))
-    for value in result.correlation:
-        assert value.item() == pytest.approx(1)
-    opposite = relative_contrast(correct * -3.0, correct, torch.zeros_like(correct)).correlation
-    assert all(value.item() == pytest.approx(-1) and value >= -1 for value in opposite)
+    for estimate, expected in zip(result, (curve, drop, correlation), strict=True):
+        np.testing.assert_allclose(estimate.value, expected, atol=1e-6)
+        assert ((estimate.low < estimate.value) & (estimate.value < estimate.high)).all()
 
 
 def test_coverage_of_the_interval():
@@ -62,14 +46,7 @@ def test_coverage_of_the_interval():
     assert hits >= 87
 
 
-def test_constant_curves_and_single_points_have_no_correlation():
-    ones = torch.ones(3, 20, dtype=torch.bool)
-    constant = relative_contrast(torch.full((3, 20), 0.3), ones, torch.rand(3, 20) < 0.5)
-    assert all(value.isnan() for value in constant.correlation)
-    assert all(value.isnan() for value in relative_contrast(SCORES[:1], WITH[:1], WITHOUT[:1]).correlation)
-
-
-def test_a_commonality_without_a_defined_score_is_undefined():
+def test_without_a_defined_score_or_any_variation_it_is_undefined():
     scores = SCORES.clone()
     scores[1] = torch.nan
     result = relative_contrast(scores, WITH, WITHOUT)
@@ -77,27 +54,25 @@ def test_a_commonality_without_a_defined_score_is_undefined():
         np.testing.assert_array_equal(value.isnan(), [False, True, False])
     assert result.correlation.value.isnan()
     assert not result.drop.value.isnan().any()
+    ones = torch.ones(3, 20, dtype=torch.bool)
+    constant = relative_contrast(torch.full((3, 20), 0.3), ones, torch.rand(3, 20) < 0.5)
+    assert all(value.isnan() for value in constant.correlation)
 
 
-def test_order_of_images_and_seed():
+def test_the_seed_alone_decides_the_interval():
     generator = torch.Generator().manual_seed(2)
     scores, with_ = torch.rand(4, 50, generator=generator), torch.rand(4, 50, generator=generator) < 0.8
     without = torch.rand(4, 50, generator=generator) < 0.5
-    order = torch.randperm(50, generator=generator)
     state = torch.get_rng_state()
-    contrast, same = (relative_contrast(scores, with_, without, seed=1) for _ in range(2))
+    first, same, other = (relative_contrast(scores, with_, without, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(state, torch.get_rng_state())
-    other = relative_contrast(scores[:, order], with_[:, order], without[:, order], seed=2)
-    for a, b, c in zip(contrast, same, other, strict=True):
+    for a, b, c in zip(first, same, other, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
-        np.testing.assert_allclose(a.value, c.value)
-        np.testing.assert_allclose(a.low, c.low, atol=0.1)
         assert not torch.equal(a.low, c.low)
 
 
 test_refused = refusals(
     (lambda: relative_contrast(*torch.ones(2, 2, 3), torch.ones(2, 2)), "`correct_without` to have shape"),
     (lambda: relative_contrast(*torch.full((3, 2, 3), 0.5)), "`correct_with` to hold only 0 and 1"),
-    (lambda: relative_contrast(*torch.ones(2, 2, 3), torch.ones(2, 3) / 2), "`correct_without` to hold only 0 and"),
     (lambda: relative_contrast(*torch.ones(3, 2, 3), n_resamples=99), "`n_resamples` to be at least 100"),
 )

@@ -1,7 +1,6 @@
 import json
 import types
 
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -79,22 +78,11 @@ def test_embeddings_are_the_class_tokens_not_projected(processor, kind):
     np.testing.assert_allclose(texts[:1], text_states[:, 0], atol=1e-5)
 
 
-def test_bad_models(processor, monkeypatch, tmp_path):
+def test_bad_models(processor, tmp_path):
     with pytest.raises(ValueError, match="with its `processor` but got no `processor`"):
         blip_encoder(transformers.BlipModel(config()))
-    with pytest.raises(ValueError, match="but got Linear"):
-        blip_encoder(torch.nn.Linear(2, 2), processor)
     with pytest.raises(ValueError, match="holds no BLIP model that can be read"):
         blip_encoder(tmp_path)
-
-    def fail(address, timeout):
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: types.SimpleNamespace(head=fail))
-    with pytest.raises(ValueError, match=r"blip-itm-base-coco is not on this machine .*fetch config.json and"):
-        blip_encoder()
-    with pytest.raises(ValueError, match=r"blip-itm-base-coco \(revision 0a1b2c\) into a folder"):
-        blip_encoder(revision="0a1b2c")
 
 
 def test_code_of_a_model_is_never_run(tmp_path, monkeypatch):

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -7,27 +6,18 @@ from captum_concepts._support.fingerprints import fingerprint_of
 
 
 def test_modules_by_structure_and_weights():
-    def network(bias=True, factor=1.0):
+    def network(bias=True, last=nn.ReLU):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return nn.Sequential(nn.Linear(4, 4, bias=bias), nn.ReLU() if factor == 1 else nn.Tanh())
+            return nn.Sequential(nn.Linear(4, 4, bias=bias), last())
 
     first = network()
-    assert fingerprint_of(first) == fingerprint_of(network())
-    assert fingerprint_of(first) == fingerprint_of(first.eval())
-    assert len({fingerprint_of(module) for module in (first, network(bias=False), network(factor=2.0))}) == 3
-    before = fingerprint_of(first)
-    with torch.no_grad():
-        first[0].weight[1, 2] += 1e-3
-    assert fingerprint_of(first) != before
-    before = fingerprint_of(first)
-    first[0].weight = nn.Parameter(torch.zeros(4, 4))
-    assert fingerprint_of(first) != before
-    before = fingerprint_of(first)
-    first[0].weight.data.add_(1)  # which no version counter shows
-    assert fingerprint_of(first) != before
-    before = fingerprint_of(first.double())
-    assert before != fingerprint_of(first.float())
+    assert fingerprint_of(first) == fingerprint_of(network()) == fingerprint_of(first.eval())
+    seen = {fingerprint_of(module) for module in (first, network(bias=False), network(last=nn.Tanh))}
+    first[0].weight.data[1, 2] += 1e-3  # which no version counter shows
+    seen.add(fingerprint_of(first))
+    seen.add(fingerprint_of(first.double()))
+    assert len(seen) == 5
 
 
 def test_no_two_values_share_a_fingerprint(tmp_path):
@@ -40,5 +30,3 @@ def test_no_two_values_share_a_fingerprint(tmp_path):
     assert len({fingerprint_of(value) for value in values}) == len(values)
     assert fingerprint_of({"a": 1, "b": (2,)}) == fingerprint_of({"b": [2], "a": 1})
     assert fingerprint_of("a", "b") != fingerprint_of("ab")
-    with pytest.raises(TypeError):
-        fingerprint_of({"a": object()})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -27,7 +26,6 @@ def test_choice_by_hand():
     assert mixture.ties == {"a": 1, "b": 2, "c": 1}
     assert mixture.undefined == 1
     assert mixture.share == {"a": 0.0, "b": 0.2, "c": 0.4}
-    assert mixture.question == "Q1"
 
 
 def test_low_is_good_of_question_5():
@@ -38,39 +36,20 @@ def test_low_is_good_of_question_5():
     assert best_explainer(negated).choice.tolist() == mixture.choice.tolist()
 
 
-def test_choice_follows_its_images_and_no_explainer_but_in_ties():
-    scores = {name: np.random.default_rng(i).uniform(1, 5, 40) for i, name in enumerate("abcd")}
-    mixture = best_explainer(scores)
-    order = np.random.default_rng(9).permutation(40)
-    moved = best_explainer({name: torch.tensor(values[order]) for name, values in scores.items()})
-    np.testing.assert_array_equal(moved.choice, mixture.choice[order])
-    turned = best_explainer(dict(reversed(scores.items())))
-    assert [turned.names[i] for i in turned.choice] == [mixture.names[i] for i in mixture.choice]
-    assert turned.wins == mixture.wins
-    # It is at least as good as everyone, everywhere.
-    assert all((mixture.scores >= values).all() for values in scores.values())
-
-
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_explanations_of_the_mixture(kind):
     mixture = best_explainer(SCORES)
-    maps = {name: kind(np.full((6, 2, 2), i, dtype=np.float32)) for i, name in enumerate("abc")}
-    maps["more"] = kind(np.ones((6, 2, 2)))
-    chosen = mixture.chosen(maps)
-    assert type(chosen) is type(maps["a"])
-    np.testing.assert_array_equal(np.asarray(chosen)[:, 0, 1], [0, 1, 2, 2, NAN, 1])
-    assert float(maps["a"].max()) == 0
-    integers = {name: kind(np.full(6, i)) for i, name in enumerate("abc")}
-    np.testing.assert_array_equal(np.asarray(mixture.chosen(integers)), [0, 1, 2, 2, NAN, 1])
-    defined = best_explainer({name: values[:2] for name, values in SCORES.items()})
-    assert "int" in str(defined.chosen({name: values[:2] for name, values in integers.items()}).dtype)
+    maps = {name: kind(np.full((6, 2, 2), i)) for i, name in enumerate("abc")}
+    np.testing.assert_array_equal(np.asarray(mixture.chosen(maps))[:, 0, 1], [0, 1, 2, 2, NAN, 1])
+    _, ax = plot_mixture(mixture)
+    # Alone and shared.
+    assert [bar.get_width() for bar in ax.patches] == [2, 1, 0, 1, 2, 1]
 
 
 def test_comparison_by_hand():
     mixture = best_explainer({"a": [1.0, 4.0, 3.0, NAN], "b": [2.0, 3.0, 1.0, NAN]})
     values = {"a": [0.0, 0.2, 0.4, 1.0], "b": [0.3, NAN, 0.1, 1.0]}
     table = mixture.compare(values)
-    assert isinstance(table, pd.DataFrame)
     assert table.index.tolist() == ["mixture", "average of explainers", "a", "b"]
     # The mixture is b, a, a and nobody: 0.3, 0.2, 0.4.
     np.testing.assert_allclose(table["mean"], [0.3, (0.15 + 0.2 + 0.25 + 1) / 4, 0.4, 1.4 / 3])
@@ -87,7 +66,6 @@ def test_choice_by_what_is_compared_is_best_and_choice_by_noise_is_average():
     rng = np.random.default_rng(0)
     values = {name: rng.normal(size=400) + shift for name, shift in (("a", 0), ("b", 0.2), ("c", 0.4))}
     best = best_explainer(values).compare(values)
-    assert (best["difference"][1:] > 0).all()
     assert (best["difference_low"][1:] > 0).all()
     noise = best_explainer({name: rng.normal(size=400) for name in values}).compare(values)
     low, high = noise.loc["average of explainers", ["difference_low", "difference_high"]]
@@ -95,26 +73,11 @@ def test_choice_by_what_is_compared_is_best_and_choice_by_noise_is_average():
     assert noise["difference"]["a"] > 0 > noise["difference"]["c"]
 
 
-def test_figure_7():
-    mixture = best_explainer(SCORES)
-    assert mixture.tied == 2
-    fig, ax = plot_mixture(mixture)
-    # Alone and shared.
-    assert [bar.get_width() for bar in ax.patches] == [2, 1, 0, 1, 2, 1]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["c", "b", "a"]
-    assert "1 (20%) + 2 tied" in {text.get_text() for text in ax.texts}
-    assert ax.get_title() == "5 images; 1 without a score; 2 tied"
-    assert plot_mixture(mixture, ax) == (fig, ax)
-    plot_mixture(best_explainer({"a": [NAN]}))[0].canvas.draw()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: best_explainer({}), "`scores` to have at least one explainer"),
         (lambda: best_explainer({"a": [1.0], "b": [1.0, 2.0]}), r"`scores\['b'\]` to have shape \(N,\) = \(1,\)"),
         (lambda: best_explainer({"a": [math.inf]}), r"`scores\['a'\]` to be finite"),
-        (lambda: best_explainer(SCORES).chosen(SCORES | {"b": [1.0]}), r"`maps\['b'\]` to have shape \(N,\) = \(6,\)"),
         (lambda: best_explainer(SCORES).compare({"a": [1.0]}), "`values` to have an entry for each explainer"),
     ],
 )

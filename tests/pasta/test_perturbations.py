@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 import torch
@@ -14,12 +12,10 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS, per
 
 F = v2.functional
 NAMES = tuple(PERTURBATIONS)
-SEEDED = tuple(name for name, perturbation in PERTURBATIONS.items() if perturbation.n_draws)
 
 
 @pytest.fixture
 def images() -> Tensor:
-    """Return images with structure, for noise blurs to grey, of uneven size."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(6, 3, 5, 6, generator=generator)
     fine = torch.nn.functional.interpolate(coarse, (30, 41), mode="bilinear").clamp(0, 1)
@@ -28,62 +24,35 @@ def images() -> Tensor:
     return fine
 
 
-def test_there_are_the_twelve_of_the_paper():
-    assert len(NAMES) == 12
-    assert set(SEEDED) == {
-        "brightness jitter",
-        "contrast jitter",
-        "random resized crop",
-        "perspective",
-        "random patches",
-    }
-    for name, perturbation in PERTURBATIONS.items():
-        assert (perturbation.name, perturbation.light, perturbation.strong) == (name, 1.0, 5.0)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_changes_more_the_larger_the_magnitude(images, name):
-    before = images.clone()
     unchanged = perturb(images, name, 0)
-    assert unchanged.data_ptr() != images.data_ptr()
     if name == "posterise":
         # As in the release 7 bits are left at 0: the last one is gone.
         assert torch.equal((unchanged * 255).round(), (images * 255).round() // 2 * 2)
     elif name != "random resized crop":
         # A perspective of no corner is resampled all the same.
         torch.testing.assert_close(unchanged, images, atol=2e-5, rtol=0)
-    change = []
-    for magnitude in (1, 2.5, 5):
-        changed = perturb(images, name, magnitude)
-        assert changed.shape == images.shape
-        assert changed.dtype == images.dtype
-        assert changed.min() >= 0
-        assert changed.max() <= 1
-        change.append(float((changed - images).abs().mean()))
-    assert torch.equal(images, before)
-    assert 0 < change[0] < change[1] <= change[2]
-    assert change[2] > 0.015
+    changed = [perturb(images, name, magnitude) for magnitude in (1, 2.5, 5)]
+    assert all(((batch >= 0) & (batch <= 1)).all() for batch in changed)
+    differences = [float((batch - images).abs().mean()) for batch in changed]
+    assert 0 < differences[0] < differences[1] <= differences[2] > 0.015
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_depends_on_the_seed_and_the_place_of_an_image_alone(images, name):
-    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    seeded = bool(PERTURBATIONS[name].n_draws)
+    state = torch.get_rng_state()
     changed = perturb(images, name, 1.6, seed=3)
-    assert torch.equal(states[0], torch.get_rng_state())
-    assert (states[1] == np.random.get_state()[1]).all()  # noqa: NPY002
-    assert states[2] == random.getstate()
-    assert torch.equal(changed, perturb(images.requires_grad_(), name, 1.6, seed=3))
-    assert images.grad is None
+    assert torch.equal(state, torch.get_rng_state())
     torch.testing.assert_close(perturb(images[:2], name, 1.6, seed=3), changed[:2])
-    other = perturb(images, name, 1.6, seed=4)
-    assert torch.equal(other, changed) == (name not in SEEDED)
-    perturbation = PERTURBATIONS[name]
-    draws = perturbation.draws(6, 3)
-    part = perturbation(images[[5, 2]], 1.6, draws=draws[[5, 2]])
+    assert torch.equal(perturb(images, name, 1.6, seed=4), changed) != seeded
+    draws = PERTURBATIONS[name].draws(6, 3)
+    part = PERTURBATIONS[name](images[[5, 2]], 1.6, draws=draws[[5, 2]])
     torch.testing.assert_close(part, changed[[5, 2]])
     # Images of one batch are changed each in its own way.
-    twins = images[:1].repeat(6, 1, 1, 1)
-    assert bool((perturb(twins, name, 1.6)[1:] != perturb(twins, name, 1.6)[:1]).any()) == (name in SEEDED)
+    twins = perturb(images[:1].repeat(6, 1, 1, 1), name, 1.6)
+    assert bool((twins[1:] != twins[:1]).any()) == seeded
 
 
 def test_perturbations_do_not_share_their_draws():
@@ -110,15 +79,11 @@ def levels(images):
     ],
 )
 def test_magnitudes_are_those_of_the_release(images, name, expected):
-    """Of a magnitude of 2.5, on Pillow's images of 8 bits."""
     ours = perturb(images, name, 2.5)
     theirs = torch.stack([F.pil_to_tensor(expected(picture)) for picture in levels(images)]) / 255
     # Half a level of rounding before, times the factor, and one after; sharpness and contrast round a mean besides.
-    difference = (ours - theirs).abs().mean() * 255
-    assert difference < 2.5
-    exact = {"posterise": 0, "solarise": 0.51}
-    if name in exact:
-        assert (ours - theirs).abs().max() * 255 <= exact[name]
+    assert (ours - theirs).abs().mean() * 255 < 2.5
+    assert name not in ("posterise", "solarise") or (ours - theirs).abs().max() * 255 <= 0.51
 
 
 def test_jitter_is_torchvisions_with_a_factor_for_each_image(images):
@@ -166,22 +131,8 @@ def test_patches_by_hand():
     assert torch.equal(patches(torch.ones(2, 3, 4, 4), 0.99), torch.ones(2, 3, 4, 4))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_of_the_smallest_and_of_no_images(name):
-    tiny = torch.rand(3, 3, 2, 3, generator=torch.Generator().manual_seed(0))
-    assert perturb(tiny, name, 5.0).shape == tiny.shape
-    assert perturb(torch.zeros(0, 3, 8, 8), name, 1.0).shape == (0, 3, 8, 8)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"name": "brightnes"}, ValueError, "`name` to be one of .*Did you mean 'brightness'"),
-        ({"magnitude": -1}, ValueError, r"`magnitude` to lie in \[0, 1000.0\]"),
-        ({"images": 2 + torch.rand(1, 3, 8, 8)}, ValueError, r"`images` to hold images in \[0, 1\]"),
-        ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.uint8)}, TypeError, "`images` to be floating"),
-    ],
-)
-def test_bad_arguments(images, change, error, message):
-    with pytest.raises(error, match=message):
-        perturb(**{"images": images, "name": "brightness", "magnitude": 1.0} | change)
+def test_bad_arguments(images):
+    with pytest.raises(ValueError, match=r"`magnitude` to lie in"):
+        perturb(images, "brightness", -1)
+    with pytest.raises(ValueError, match=r"`images` to hold images in \[0, 1\]"):
+        perturb(2 + images, "brightness", 1.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -40,7 +38,6 @@ def even(levels: list[float], size: int = 8) -> Tensor:
 
 
 def explain(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the input and the target: what was explained can be read off."""
     return inputs + 100.0 * targets[:, None, None, None]
 
 
@@ -60,26 +57,21 @@ def test_light_and_strong_by_hand():
     light = run(pixels, labels, "Q5", perturbations=[DARKER])
     assert light.indices.tolist() == [0, 3]
     assert light.predictions.tolist() == light.perturbed_predictions.tolist() == [0, 2]
-    assert light.names == ("darker",) * 2
     assert light.magnitudes.tolist() == [0.1] * 2
     assert (light.n_wrong, light.n_unmatched, len(light)) == (1, 2, 2)
-    torch.testing.assert_close(light.images, pixels[[0, 3]])
     torch.testing.assert_close(light.perturbed, 0.9 * pixels[[0, 3]])
-
-    strong = run(pixels, labels, "Q6", perturbations=[DARKER])
     # Four tenths of the brightness: 0.08, 0.104, -, 0.36, 0.232.
+    strong = run(pixels, labels, "Q6", perturbations=[DARKER])
     assert strong.indices.tolist() == [1, 3, 4]
-    assert strong.predictions.tolist() == [1, 2, 2]
     assert strong.perturbed_predictions.tolist() == [0, 1, 0]
     assert strong.magnitudes.tolist() == [0.6] * 3
     assert (strong.n_wrong, strong.n_unmatched) == (1, 1)
     # Explained is the input as the model takes it, for the class that is predicted there.
-    targets = torch.tensor([1, 2, 2])[:, None, None, None]
-    np.testing.assert_allclose(strong.explanations, normalised(pixels[[1, 3, 4]]) + 100 * targets, atol=1e-4)
-    targets = torch.tensor([0, 1, 0])[:, None, None, None]
-    np.testing.assert_allclose(
-        strong.perturbed_explanations, normalised(0.4 * pixels[[1, 3, 4]]) + 100 * targets, atol=1e-4
-    )
+    before, after = (torch.tensor(classes)[:, None, None, None] for classes in ([1, 2, 2], [0, 1, 0]))
+    expected = normalised(pixels[[1, 3, 4]]) + 100 * before
+    np.testing.assert_allclose(strong.explanations, expected, atol=1e-4)
+    expected = normalised(0.4 * pixels[[1, 3, 4]]) + 100 * after
+    np.testing.assert_allclose(strong.perturbed_explanations, expected, atol=1e-4)
 
 
 def test_others_are_tried_where_the_first_does_not_do():
@@ -91,7 +83,6 @@ def test_others_are_tried_where_the_first_does_not_do():
     assert pairs.n_wrong == 0
     light = run(pixels, None, "Q5", perturbations=[DARKER, NEGATIVE])
     assert set(light.names) == {"darker"}
-    assert light.indices.tolist() == [0, 1, 2, 3]
     # The order is drawn for each image, so that both come first about as often.
     both = run(even([0.9] * 60), None, "Q6", perturbations=[DARKER, NEGATIVE])
     assert 15 < both.names.count("darker") < 45
@@ -111,100 +102,51 @@ def test_every_pair_is_what_the_question_asks_for(photographs, question):
     truth[::5] = (truth[::5] + 1) % 3
     pairs = run(photographs, truth, question)
     assert pairs.n_wrong == 5
-    assert len(pairs) + pairs.n_wrong + pairs.n_unmatched == 24
-    assert len(pairs) > 10
+    assert len(pairs) == 24 - pairs.n_wrong - pairs.n_unmatched > 10
     assert (pairs.indices % 5 != 0).all()
-    assert len(set(pairs.names)) > 4
-    before = model(normalised(pairs.images)).argmax(1)
-    after = model(normalised(pairs.perturbed)).argmax(1)
-    assert before.tolist() == pairs.predictions.tolist()
-    assert after.tolist() == pairs.perturbed_predictions.tolist()
+    before, after = (model(normalised(images)).argmax(1) for images in (pairs.images, pairs.perturbed))
     assert ((before == after) == (question == "Q5")).all()
     for i, name in enumerate(pairs.names):
         perturbation = PERTURBATIONS[name]
-        assert pairs.magnitudes[i] == (perturbation.light if question == "Q5" else perturbation.strong)
         draws = perturbation.draws(24)[pairs.indices[i]][None]
-        expected = perturbation(pairs.images[i][None], pairs.magnitudes[i], draws=draws)[0]
+        expected = perturbation(pairs.images[i][None], 1.0 if question == "Q5" else 5.0, draws=draws)[0]
         torch.testing.assert_close(pairs.perturbed[i], expected, atol=1e-5, rtol=0)
 
 
 def test_depends_on_the_seed_and_not_on_the_batch(photographs):
-    pairs = run(photographs, None, "Q6", seed=2)
-    small = run(photographs, None, "Q6", seed=2, batch_size=5)
+    pairs, small = (run(photographs, None, "Q6", seed=2, batch_size=size) for size in (64, 5))
     assert small.names == pairs.names
     assert small.indices.tolist() == pairs.indices.tolist()
     torch.testing.assert_close(small.perturbed, pairs.perturbed)
-    np.testing.assert_allclose(small.perturbed_explanations, pairs.perturbed_explanations, rtol=1e-4)
-    first = run(photographs[:7], None, "Q6", seed=2)
-    assert first.names == pairs.names[: len(first)]
     assert run(photographs, None, "Q6", seed=3).names != pairs.names
 
 
-def test_nothing_of_the_users_is_changed(photographs):
-    model = Brightness()
-    inputs = normalised(photographs).requires_grad_()
-    before = inputs.detach().clone()
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+def test_the_model_and_the_generators_are_left_as_they_are(photographs):
+    model, state = Brightness().train(), torch.get_rng_state()
     explained = explain_func(Saliency, abs=False)
-    pairs = robustness_pairs(model, inputs, None, explained, question="Q5", mean=MEAN, std=STD)
+    pairs = robustness_pairs(model, normalised(photographs), None, explained, question="Q5", mean=MEAN, std=STD)
     assert model.training
     assert model.dropout.training
-    assert inputs.grad is None
-    assert torch.equal(inputs, before)
-    assert torch.equal(states[0], torch.get_rng_state())
-    assert (states[1] == np.random.get_state()[1]).all()  # noqa: NPY002
-    assert pairs.explanations.shape == pairs.perturbed_explanations.shape == tuple(pairs.images.shape)
-    assert not pairs.images.requires_grad
-
-    def broken(**kwargs: object) -> np.ndarray:
-        raise RuntimeError("broken")
-
-    with pytest.raises(RuntimeError, match="broken"):
-        robustness_pairs(model, inputs, None, broken, question="Q5", mean=MEAN, std=STD)
-    assert model.training
-
-
-def test_images_without_normalisation_as_arrays_in_double_precision(photographs):
-    model = Brightness((0, 0, 0), (1, 1, 1)).double()
-    pixels = photographs.numpy().astype(np.float64)
-    dtypes = []
-
-    def watch(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        dtypes.append(inputs.dtype)
-        return inputs.sum(1)
-
-    pairs = robustness_pairs(model, pixels, None, watch, question="Q5", magnitude=0.05, batch_size=10)
-    assert set(dtypes) == {np.dtype("float64")}
-    assert pairs.explanations.shape == (len(pairs), 12, 12)
-    assert (pairs.magnitudes == 0.05).all()
+    assert torch.equal(state, torch.get_rng_state())
+    assert pairs.explanations.shape == tuple(pairs.images.shape)
 
 
 def test_without_any_pair_there_is_a_warning():
     with pytest.warns(UserWarning, match="No image has a perturbation that suits Q6: 1 of 2 are misclassified"):
         pairs = run(even([0.2, 0.05]), [0, 1], "Q6", perturbations=[DARKER])
     assert len(pairs) == 0
-    assert pairs.images.shape == pairs.perturbed.shape == (0, 3, 8, 8)
-    assert pairs.names == ()
-    assert pairs.explanations.shape == (0,)
     assert (pairs.n_wrong, pairs.n_unmatched) == (1, 1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert len(run(torch.zeros(0, 3, 8, 8), [], "Q5")) == 0
-    assert len(caught) == 1
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"images": even([0.1]).byte()}, TypeError, "`images` to be floating"),
-        ({"images": even([9.0, 9.0])}, ValueError, r"`images` to hold images in \[0, 1\]"),
-        ({"perturbations": []}, ValueError, "`perturbations` to hold at least one"),
-        ({"explain_func": lambda **_: np.zeros(1)}, ValueError, "`explain_func` to return an explanation for each"),
-        ({"model": nn.Identity()}, ValueError, r"`model` to return shape \(N, K\)"),
+        ({"images": even([9.0, 9.0])}, r"`images` to hold images in \[0, 1\]"),
+        ({"explain_func": lambda **_: np.zeros(1)}, "`explain_func` to return an explanation for each"),
+        ({"model": nn.Identity()}, r"`model` to return shape \(N, K\)"),
     ],
 )
-def test_bad_arguments(change, error, message):
-    plain = Brightness((0.0,) * 3, (1.0,) * 3)
-    arguments = {"model": plain, "images": even([0.125, 0.75]), "labels": None, "explain_func": explain}
-    with pytest.raises(error, match=message):
-        robustness_pairs(**arguments | {"question": "Q5", "perturbations": [DARKER]} | change)
+def test_bad_arguments(change, message):
+    arguments = {"model": Brightness((0.0,) * 3, (1.0,) * 3), "images": even([0.125, 0.75]), "labels": None}
+    with pytest.raises(ValueError, match=message):
+        robustness_pairs(**arguments | {"explain_func": explain, "question": "Q5"} | change)

@@ -1,5 +1,3 @@
-import types
-
 import numpy as np
 import pytest
 import torch
@@ -28,15 +26,14 @@ def embeddings():
     return torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
 
 
-def layers_of(scorer, q):
-    return [(w[q].detach().numpy(), b[q].detach().numpy()) for w, b in zip(scorer.weights, scorer.biases, strict=True)]
-
-
 def test_agrees_with_the_reference(scorer, embeddings):
     labels = torch.arange(20) % 4 - 1
-    expected = np.stack([reference.forward(embeddings, labels.tolist(), 3, layers_of(scorer, q)) for q in range(3)], 1)
-    np.testing.assert_allclose(scorer.score(embeddings, labels), expected, atol=1e-5)
-    assert len(np.unique(expected.round(4))) > 30
+    scores = scorer.score(embeddings, labels)
+    for q in range(3):
+        layers = [(w[q].detach(), b[q].detach()) for w, b in zip(scorer.weights, scorer.biases, strict=True)]
+        expected = reference.forward(embeddings, labels.tolist(), 3, layers)
+        np.testing.assert_allclose(scores[:, q], expected, atol=1e-5)
+        assert len(np.unique(expected.round(4))) > 10
 
 
 def test_by_hand():
@@ -52,43 +49,24 @@ def test_by_hand():
     torch.testing.assert_close(scorer.score(embeddings)[0], torch.tensor([4.0]))
 
 
-def test_outputs_are_not_negative_and_have_gradient(scorer, embeddings):
-    with torch.no_grad():
-        scorer.biases[-1].fill_(-9)
-    assert scorer(embeddings).max() == 0
-    assert scorer.score(embeddings).max() == 1
-    with torch.no_grad():
-        scorer.biases[-1].fill_(0.5)
-    inputs = embeddings.clone().requires_grad_()
-    scorer(inputs).sum().backward()
-    assert inputs.grad.abs().max() > 0
-    assert not scorer.score(inputs).requires_grad
-
-
 def test_labels_as_names_indices_aliases_or_none(scorer, embeddings):
     names = ["bird", "cats", "car", None] * 5
     as_names = scorer.score(embeddings, names)
     torch.testing.assert_close(as_names, scorer.score(embeddings, [0, 2, 1, -1] * 5))
-    torch.testing.assert_close(as_names, scorer.score(embeddings, np.array([0, 2, 1, -1] * 5)))
     torch.testing.assert_close(scorer.score(embeddings), scorer.score(embeddings, [-1] * 20))
     assert (scorer.score(embeddings) - as_names).abs().max() > 0.01
 
 
-def test_batch_size_and_order_do_not_matter(scorer, embeddings):
-    rows = torch.randperm(20, generator=torch.Generator().manual_seed(2))
-    scores = scorer.score(embeddings)
-    torch.testing.assert_close(scorer.score(embeddings[rows]), scores[rows])
-    torch.testing.assert_close(torch.cat([scorer.score(row[None]) for row in embeddings]), scores)
-    assert scorer.score(embeddings[:0]).shape == (0, 3)
-    assert scorer.score(embeddings.double()).dtype == torch.float32
-
-
-def test_nan_embedding_is_a_nan_score_of_its_item_only(scorer, embeddings):
-    before = scorer.score(embeddings)
+def test_each_item_is_scored_by_itself(scorer, embeddings):
+    alone = torch.cat([scorer.score(row[None]) for row in embeddings])
+    torch.testing.assert_close(scorer.score(embeddings), alone)
     embeddings[3, 2] = torch.nan
     scores = scorer.score(embeddings)
     assert scores[3].isnan().all()
-    torch.testing.assert_close(scores[4:], before[4:])
+    torch.testing.assert_close(scores[4:], alone[4:])
+    assert scorer.score(embeddings[:0]).shape == (0, 3)
+    assert len(RELEASED_LABELS) == len(set(RELEASED_LABELS)) == 26
+    assert all(label_place(RELEASED_LABELS, name) == RELEASED_LABELS.index(to) for name, to in LABEL_ALIASES.items())
 
 
 def test_select_and_join(scorer, embeddings):
@@ -101,10 +79,6 @@ def test_select_and_join(scorer, embeddings):
     assert joined.questions == ("Q5", "Q1", "Q3")
     torch.testing.assert_close(joined.score(embeddings), scorer.score(embeddings)[:, [2, 0, 1]])
     assert joined.metadata == {"split": [1, 2], "figures": {"Q5": None, "Q1": None, "Q3": 0.5}}
-    assert (joined.encoder, joined.settings, joined.labels) == ("small", {"size": 32}, list(LABELS))
-    with torch.no_grad():
-        part.biases[-1].zero_()
-    assert scorer.biases[-1].min() == 0.5
 
 
 def test_start_does_not_depend_on_other_questions_or_touch_the_global_generator():
@@ -117,13 +91,6 @@ def test_start_does_not_depend_on_other_questions_or_touch_the_global_generator(
     assert one.biases[-1].tolist() == [[0.5]]
 
 
-def test_released_labels():
-    assert len(RELEASED_LABELS) == len(set(RELEASED_LABELS)) == 26
-    assert RELEASED_LABELS.index("Baroque") == 6
-    assert RELEASED_LABELS[10] == "aeroplane"
-    assert all(label_place(RELEASED_LABELS, name) == RELEASED_LABELS.index(to) for name, to in LABEL_ALIASES.items())
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -132,21 +99,12 @@ def test_released_labels():
             lambda s, e: Scorer(768).score(torch.zeros(1, 1024)),
             r"`embeddings` to have shape \(N, d\) = \(\*, 768\).*clip 768",
         ),
-        (
-            lambda s, e: s.check_encoder(types.SimpleNamespace(name="a", dim=6)),
-            r"`encoder` to give embeddings of 5 numbers",
-        ),
         (lambda s, e: s.score(e[0]), r"`embeddings` to have shape \(N, d\) = \(\*, 5\)"),
         (lambda s, e: s.score(e, [3] * 20), r"`labels` to lie in \[-1, 2\]"),
         (lambda s, e: Scorer(5, labels=None).score(e, [0] * 20), "trained without labels"),
-        (lambda s, e: Scorer(0), "`dim` to be at least 1"),
-        (lambda s, e: Scorer(5, ("Q1", "Q1")), "`questions`"),
-        (lambda s, e: Scorer(5, labels={"a", "b"}), "`labels` to hold different names"),
         (lambda s, e: s.select("Q2"), r"does not answer \['Q2'\]"),
-        (lambda s, e: Scorer.join([s, Scorer(4, ("Q2",))]), "`dim` is 5"),
     ],
 )
 def test_bad_input(scorer, embeddings, call, message):
     with pytest.raises(ValueError, match=message):
         call(scorer, embeddings)
-    Scorer(768).check_encoder(types.SimpleNamespace(name="clip", dim=768))

@@ -1,6 +1,3 @@
-import json
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -12,22 +9,14 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 from reference import ratings as reference
 
-SHAPES = {
-    "net.0.weight": (512, 1050),
-    "net.0.bias": (512,),
-    "net.2.weight": (64, 512),
-    "net.2.bias": (64,),
-    "net.4.weight": (1, 64),
-    "net.4.bias": (1,),
-}
-
 
 def released(seed=0, n_inputs=1050):
     generator = torch.Generator().manual_seed(seed)
-    shapes = SHAPES | {"net.0.weight": (512, n_inputs)}
-    return {name: 0.05 * torch.randn(shape, generator=generator) for name, shape in shapes.items()} | {
-        "net.4.bias": torch.tensor([0.5])
-    }
+    state = {}
+    for i, shape in ((0, (512, n_inputs)), (2, (64, 512)), (4, (1, 64))):
+        state[f"net.{i}.weight"] = 0.05 * torch.randn(shape, generator=generator)
+        state[f"net.{i}.bias"] = 0.05 * torch.randn(shape[0], generator=generator)
+    return state | {"net.4.bias": torch.tensor([0.5])}
 
 
 class Executed:
@@ -35,11 +24,10 @@ class Executed:
         return (exec, ("raise SystemExit('unpickled')",))
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_released_checkpoint(tmp_path, wrapped):
+def test_released_checkpoint(tmp_path):
     state = released()
     path = tmp_path / "PASTA_Q1.pth"
-    torch.save({"state_dict": state, "epoch": 3} if wrapped else state, path)
+    torch.save({"state_dict": state, "epoch": 3}, path)
     scorer = load_scorer(path)
     assert (scorer.questions, scorer.dim, scorer.encoder) == (("Q1",), 1024, "siglip")
     assert scorer.labels == list(RELEASED_LABELS)
@@ -73,65 +61,27 @@ def test_sizes_of_other_encoders(tmp_path):
     torch.save(released(n_inputs=794), tmp_path / "PASTA_Q1.pth")
     scorer = load_scorer(tmp_path / "PASTA_Q1.pth", encoder="clip")
     assert (scorer.dim, scorer.encoder, len(scorer.labels)) == (768, "clip", 26)
-    assert load_scorer(tmp_path / "PASTA_Q1.pth").encoder is None
     torch.save(released(n_inputs=1024), tmp_path / "PASTA_Q2.pth")
     assert load_scorer(tmp_path / "PASTA_Q2.pth").labels is None
     torch.save(released(n_inputs=538), tmp_path / "PASTA_Q3.pth")
     with pytest.raises(ValueError, match=r"538 inputs: embeddings of 512 after 26 labels.*dim=512"):
         load_scorer(tmp_path / "PASTA_Q3.pth")
     assert load_scorer(tmp_path / "PASTA_Q3.pth", dim=512).dim == 512
-    with pytest.raises(ValueError, match=r"embeddings of 768 .* but embeddings of 1024 were expected. .*dim=768"):
-        load_scorer(tmp_path / "PASTA_Q1.pth", dim=1024)
 
 
 def test_round_trip(tmp_path):
-    scorer = Scorer(
-        6, ("Q2", "Q5"), ("a", "b"), (5, 3), encoder="small", settings={"size": 32, "how": "overlay"}, seed=2
-    )
-    scorer.metadata = {
-        "split": {"train": np.array([1, 2]), "test": ["x"]},
-        "figures": {"Q2": {"qwk": np.float64(0.25), "mse": float("nan")}},
-    }
+    scorer = Scorer(6, ("Q2", "Q5"), ("a", "b"), (5, 3), encoder="small", settings={"size": 32}, seed=2)
+    scorer.metadata = {"split": np.array([1, 2]), "qwk": np.float64(0.25), "mse": float("nan")}
     path = tmp_path / "scorer.safetensors"
     save_scorer(scorer, path)
-    assert [file.name for file in tmp_path.iterdir()] == ["scorer.safetensors"]
     loaded = load_scorer(path)
     for name in ("dim", "questions", "labels", "hidden", "encoder", "settings"):
         assert getattr(loaded, name) == getattr(scorer, name), name
-    assert loaded.metadata["split"] == {"train": [1, 2], "test": ["x"]}
-    assert loaded.metadata["figures"]["Q2"]["qwk"] == 0.25
-    assert np.isnan(loaded.metadata["figures"]["Q2"]["mse"])
-    assert not loaded.training
+    np.testing.assert_equal(loaded.metadata, {"split": [1, 2], "qwk": 0.25, "mse": np.nan})
     for name, value in scorer.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name])
-    with safe_open(path, framework="pt") as file:
-        assert json.loads(file.metadata()["questions"]) == ["Q2", "Q5"]
     assert load_scorer({"Q5": path}).questions == ("Q5",)
     assert load_scorer(tmp_path).questions == ("Q2", "Q5")
-    unlabelled = Scorer(6, labels=None)
-    save_scorer(unlabelled, path)
-    assert load_scorer(path).labels is None
-
-
-def test_wrong_keys_and_sizes(tmp_path):
-    path = tmp_path / "PASTA_Q1.pth"
-    state = released()
-    torch.save({name.replace("net.4", "net.5"): value for name, value in state.items()}, path)
-    with pytest.raises(
-        ValueError, match=r"missing: net.4.weight, net.4.bias; not of a scorer: net.5.weight, net.5.bias"
-    ):
-        load_scorer(path)
-    torch.save(state | {"net.2.weight": torch.zeros(64, 256), "net.4.bias": torch.zeros(5)}, path)
-    with pytest.raises(ValueError, match=r"net.2.weight \(64, 256\) for \(64, 512\), net.4.bias \(5,\) for \(1,\)"):
-        load_scorer(path)
-    torch.save(state | {"net.2.bias": torch.full((64,), torch.nan)}, path)
-    with pytest.raises(ValueError, match=r"net.2.bias hold NaN"):
-        load_scorer(path)
-
-
-def cut_off(path, save):
-    save(path)
-    path.write_bytes(path.read_bytes()[:-1000])
 
 
 def claim_more(path):
@@ -142,50 +92,34 @@ def claim_more(path):
     save_file(tensors, path, header | {"dim": "1000000"})
 
 
-OURS = {"kind": "quantus_concepts.Scorer"}
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-1000])
 
 
 @pytest.mark.parametrize(
-    ("write", "message"),
+    ("name", "write", "message"),
     [
-        (
-            lambda path: cut_off(path / "PASTA_Q1.pth", partial(torch.save, released())),
-            r"PASTA_Q1.pth holds no weights that can be read safely",
-        ),
-        (lambda path: torch.save({"net.0.weight": Executed()}, path / "PASTA_Q1.pth"), "never unpickled"),
-        (lambda path: (path / "PASTA_Q1.pth").write_bytes(b""), "no weights that can be read safely"),
-        (lambda path: torch.save([1, 2], path / "PASTA_Q1.pth"), "to hold a state dict .* but got list"),
-        (
-            lambda path: cut_off(path / "ours.safetensors", partial(save_scorer, Scorer(4))),
-            r"ours.safetensors holds no weights that can be read safely",
-        ),
-        (lambda path: save_file({"weights.0": torch.ones(2)}, path / "a.safetensors", OURS), "is a damaged scorer"),
-        (lambda path: claim_more(path / "a.safetensors"), "metadata do not fit its tensors"),
-        (lambda path: save_file({"weight": torch.ones(2)}, path / "Q1.safetensors"), r"missing: net.0.weight"),
+        ("PASTA_Q1.pth", lambda p: [torch.save(released(), p), truncate(p)], "no weights that can be read safely"),
+        ("PASTA_Q1.pth", lambda p: torch.save({"net.0.weight": Executed()}, p), "never unpickled"),
+        ("PASTA_Q1.pth", lambda p: torch.save(released() | {"net.4.bias": torch.zeros(5)}, p), r"net.4.bias \(5,\)"),
+        ("PASTA_Q1.pth", lambda p: torch.save(released() | {"net.4.bias": torch.ones(1) * torch.nan}, p), "hold NaN"),
+        ("a.safetensors", lambda p: [save_scorer(Scorer(4), p), truncate(p)], "no weights that can be read safely"),
+        ("a.safetensors", claim_more, "metadata do not fit its tensors"),
+        ("Q1.safetensors", lambda p: save_file({"weight": torch.ones(2)}, p), "missing: net.0.weight"),
+        ("weights.pth", lambda p: torch.save(released(), p), "does not tell its question"),
     ],
 )
-def test_files_that_are_something_else(tmp_path, write, message):
-    write(tmp_path)
+def test_files_that_are_something_else(tmp_path, name, write, message):
+    write(tmp_path / name)
     with pytest.raises(ValueError, match=message):
-        load_scorer(tmp_path)
+        load_scorer(tmp_path / name)
 
 
 def test_places(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no.pth"):
-        load_scorer(tmp_path / "no.pth")
     with pytest.raises(FileNotFoundError, match=r"a.pth, .*b.pth"):
         load_scorer({"Q1": tmp_path / "a.pth", "Q2": tmp_path / "b.pth"})
-    with pytest.raises(FileNotFoundError, match=r"Expected PASTA_Q1.pth"):
+    with pytest.raises(FileNotFoundError, match=r"Expected PASTA_Q1\.pth"):
         load_scorer(tmp_path)
-    torch.save(released(), tmp_path / "weights.pth")
-    with pytest.raises(ValueError, match=r"does not tell its question"):
-        load_scorer(tmp_path / "weights.pth")
-    with pytest.raises(FileNotFoundError, match=r"folder .* does not exist"):
-        save_scorer(Scorer(4), tmp_path / "none" / "a.safetensors")
-    with pytest.raises(IsADirectoryError, match=r"it is a folder"):
-        save_scorer(Scorer(4), tmp_path)
-    with pytest.raises(ValueError, match=r"end in .safetensors"):
-        save_scorer(Scorer(4), tmp_path / "a.pth")
-    with pytest.raises(ValueError, match=r"`metadata` of the scorer to hold what JSON can"):
+    with pytest.raises(ValueError, match="`metadata` of the scorer to hold what JSON can"):
         save_scorer(Scorer(4, metadata={"x": object()}), tmp_path / "a.safetensors")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["weights.pth"]
+    assert not list(tmp_path.iterdir())

@@ -20,12 +20,6 @@ def test_fifteen_by_default_and_no_more_than_there_are():
     assert concept_sentence({"a": 1.0}) == "a, "
 
 
-def test_template():
-    values = {"a": 1.0, "b {}": 2.0}
-    sentence = concept_sentence(values, template="A picture of {}because.", trailing_comma=False)
-    assert sentence == "A picture of b {}, abecause."
-
-
 PARTS = ("arm", "chain_wheel", "hair", "tail", "wheel")
 
 

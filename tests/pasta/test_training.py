@@ -3,7 +3,6 @@ from threading import Event
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.functional.agreement import figures
@@ -31,16 +30,18 @@ def state_of(training):
     return training.scorer.state_dict()
 
 
-def test_learns_every_question(rated):
+def test_learns_every_question_and_keeps_the_best_epoch_of_each(rated):
     embeddings, votes = rated
-    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=5e-3)
+    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=1e-2)
     training = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
-    scores = training.scorer.score(embeddings)[200:]
+    scores = training.scorer.score(embeddings)
     for q, name in enumerate(QUESTIONS):
-        assert figures(scores[:, q], votes[200:, q]).spearman > 0.7, name
-    assert training.notes == ()
-    assert len(training.curve) == 25
-    assert all(training.curve[-1]["loss"][name] < training.curve[0]["loss"][name] for name in QUESTIONS)
+        assert figures(scores[200:, q], votes[200:, q]).spearman > 0.7, name
+        assert training.curve[-1]["loss"][name] < training.curve[0]["loss"][name]
+        kappas = np.array([epoch["qwk"][name] for epoch in training.curve])
+        assert training.best_epoch[name] == np.nanargmax(kappas) + 1
+        assert figures(scores[160:200, q], votes[160:200, q]).qwk == pytest.approx(np.nanmax(kappas), abs=1e-9)
+    assert len(set(training.best_epoch.values())) > 1
 
 
 @pytest.mark.parametrize("loss", ["paper", "release"])
@@ -54,9 +55,6 @@ def test_each_question_learns_what_it_learns_alone(rated, loss):
         alone = train_scorer(embeddings, votes[:, q], questions=[name], **options)
         torch.testing.assert_close(alone.scorer.score(embeddings)[:, 0], scores[:, q], atol=1e-3, rtol=0)
         assert alone.best_epoch[name] == together.best_epoch[name]
-        np.testing.assert_allclose(
-            [epoch["loss"][name] for epoch in alone.curve], [epoch["loss"][name] for epoch in together.curve], rtol=1e-3
-        )
 
 
 def test_the_loss_does_not_see_a_missing_vote():
@@ -79,128 +77,26 @@ def test_the_first_epoch_by_the_loss_itself(rated):
     assert training.curve[0]["loss"]["Q1"] == pytest.approx(float(loss), rel=1e-4)
 
 
-def test_the_ranking_loss_alone_orders_a_line():
-    embeddings = torch.linspace(-1, 1, 100)[:, None] * torch.tensor([[1.0, -0.5, 0.25]])
-    votes = torch.linspace(1, 5, 100)
-    settings = TrainingSettings(epochs=40, batch_size=25, learning_rate=3e-3, weights=(0, 0, 1))
-    # Whichever way the line goes, so that it is not the start that orders it.
-    for target in (votes, votes.flip(0)):
-        training = train_scorer(
-            embeddings, target, questions=["Q1"], train=range(100), settings=settings, hidden=(16, 8), seed=0
-        )
-        outputs = training.scorer(embeddings)[:, 0].detach()
-        assert stats.spearmanr(outputs, target).statistic >= 0.99
-
-
 def test_same_seed_same_scorer_and_no_global_generator(rated):
     embeddings, votes = rated
-    before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    before = torch.get_rng_state()
     first, second = (train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, seed=5, **SMALL) for _ in "ab")
     other = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, seed=6, **SMALL)
     assert torch.equal(torch.get_rng_state(), before)
-    np.testing.assert_array_equal(np.random.get_state()[1], before_numpy)  # noqa: NPY002
     assert repr(first.curve) == repr(second.curve)
     assert all(torch.equal(value, state_of(second)[name]) for name, value in state_of(first).items())
     assert not torch.equal(state_of(first)["weights.0"], state_of(other)["weights.0"])
 
 
-def test_best_epoch_of_each_question_is_kept(rated):
-    embeddings, votes = rated
-    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=2e-2)
-    training = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
-    scores = training.scorer.score(embeddings)[160:200]
-    for q, name in enumerate(QUESTIONS):
-        kappas = np.array([epoch["qwk"][name] for epoch in training.curve])
-        assert training.best_epoch[name] == np.nanargmax(kappas) + 1
-        assert figures(scores[:, q], votes[160:200, q]).qwk == pytest.approx(np.nanmax(kappas), abs=1e-9)
-    assert len(set(training.best_epoch.values())) > 1
-
-
 def test_labels_carry_what_the_embedding_does_not():
     generator = torch.Generator().manual_seed(1)
     embeddings, labels = torch.randn(200, 4, generator=generator), torch.arange(200) % 5
-    votes = labels + 1.0
-    settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=1e-2)
     options = {"train": range(150), "validation": range(150, 200), "questions": ["Q1"], "hidden": (16, 8)}
-    options["settings"], names = settings, list("abcde")
-    labelled = train_scorer(embeddings, votes, [names[i] for i in labels], label_names=names, **options)
-    unlabelled = train_scorer(embeddings, votes, **options)
-    assert figures(labelled.scorer.score(embeddings, labels)[150:, 0], votes[150:]).spearman > 0.95
-    assert abs(figures(unlabelled.scorer.score(embeddings)[150:, 0], votes[150:]).spearman) < 0.4
-    assert (labelled.scorer.labels, unlabelled.scorer.labels) == (names, None)
-
-
-def test_dead_output_is_an_error(rated, monkeypatch):
-    embeddings, votes = rated
-    with pytest.raises(ValueError, match=r"output for Q1 is 0 for every item to learn from \(epoch 1\).*another seed"):
-        train_scorer(
-            embeddings,
-            torch.ones(240),
-            questions=["Q1"],
-            train=TRAIN,
-            validation=VALIDATION,
-            **(SMALL | {"hidden": (2, 1), "seed": dead_seed(embeddings)}),
-        )
-    # dying in the last step, after the last look of an epoch
-    plain = module.Scorer.output
-    monkeypatch.setattr(
-        module.Scorer, "output", lambda self, x: plain(self, x) * (1.0 if torch.is_grad_enabled() else 0.0)
-    )
-    with pytest.raises(ValueError, match=r"output for Q1 is 0 for every item"):
-        train_scorer(embeddings, votes, train=TRAIN, **SMALL)
-
-
-def dead_seed(embeddings):
-    """Return a seed whose start, with a last bias of 0, is 0 everywhere."""
-    for seed in range(50):
-        start = module.Scorer(10, ("Q1",), None, (2, 1), seed=seed)
-        torch.nn.init.zeros_(start.biases[-1])
-        if start(embeddings[:160]).max() == 0:
-            return seed
-    raise AssertionError("no start is dead")
-
-
-def test_diverged_training_is_an_error(rated):
-    embeddings, votes = rated
-    with pytest.raises(ValueError, match=r"output for Q1 is no longer a number \(epoch 1\).*lower learning rate"):
-        train_scorer(
-            embeddings * 1e20,
-            votes,
-            train=TRAIN,
-            settings=TrainingSettings(epochs=3, learning_rate=1e3),
-            hidden=(16, 8),
-        )
-
-
-def test_never_judged_keeps_the_last_epoch_and_says_so(rated):
-    embeddings, votes = rated
-    settings = TrainingSettings(epochs=3, learning_rate=1e-9)
-    with pytest.warns(UserWarning, match=r"kappa of Q1, Q2.* was never defined.* last epoch was kept"):
-        training = train_scorer(embeddings * 1e-3, votes, train=TRAIN, validation=VALIDATION, settings=settings)
-    assert set(training.best_epoch.values()) == {3}
-    assert len(training.notes) == 1
-    # chosen not to judge: nothing to say
-    assert train_scorer(embeddings, votes, train=TRAIN, **SMALL).notes == ()
-
-
-def test_validation_as_a_mask_and_encoder_kept(rated):
-    embeddings, votes = rated
-    masks = {name: np.isin(np.arange(240), rows) for name, rows in (("train", TRAIN), ("validation", VALIDATION))}
-    first = train_scorer(embeddings, votes, **masks, **SMALL, encoder="small", embedding_settings={"size": 8})
-    second = train_scorer(embeddings, votes.numpy(), train=list(TRAIN), validation=np.array(VALIDATION), **SMALL)
-    assert repr(first.curve) == repr(second.curve)
-    assert (first.scorer.encoder, first.scorer.settings) == ("small", {"size": 8})
-    assert not first.scorer.training
-    assert all(value.grad is None and value.requires_grad for value in first.scorer.parameters())
-
-
-def test_what_is_outside_the_parts_does_not_matter(rated):
-    embeddings, votes = rated
-    changed, other = embeddings.clone(), votes.clone()
-    changed[200:], other[200:] = 7, 1
-    first = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, **SMALL)
-    second = train_scorer(changed, other, train=TRAIN, validation=VALIDATION, **SMALL)
-    assert repr(first.curve) == repr(second.curve)
+    options |= {"labels": list("abcde" * 40), "label_names": list("abcde")}
+    options |= {"settings": TrainingSettings(epochs=25, batch_size=32, learning_rate=1e-2)}
+    scorer = train_scorer(embeddings, labels + 1.0, **options).scorer
+    assert figures(scorer.score(embeddings, labels)[150:, 0], labels[150:] + 1).spearman > 0.95
+    assert abs(figures(scorer.score(embeddings)[150:, 0], labels[150:] + 1).spearman) < 0.4
 
 
 @pytest.mark.parametrize(
@@ -208,19 +104,32 @@ def test_what_is_outside_the_parts_does_not_matter(rated):
     [
         ({"train": range(200)}, r"share no item but 40 are in both, the first is 160"),
         ({"targets": torch.full((240,), torch.nan), "questions": ["Q1"]}, r"No item to learn from has a vote on Q1"),
-        ({"embeddings": torch.full((240, 2), torch.nan)}, "`embeddings` to be finite"),
         ({"targets": torch.zeros(240, 6)}, "`targets` to hold votes of 1 to 5"),
         ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "240 of 240 are others: 'bird'.*: 'cat'"),
-        ({"train": [0, 0]}, "`train` to hold each item once"),
     ],
 )
 def test_bad_input(rated, changes, message):
     arguments = {"embeddings": rated[0], "targets": rated[1], "train": TRAIN, "validation": VALIDATION}
     with pytest.raises(ValueError, match=message):
         train_scorer(**arguments | changes)
+    with pytest.raises(ValueError, match="`epochs` to be at least 1"):
+        TrainingSettings(epochs=0)
 
 
-def test_stopped_by_another_thread_it_is_what_so_many_epochs_give(rated, monkeypatch):
+def test_a_dead_output_and_divergence_are_errors(rated, monkeypatch):
+    embeddings, votes = rated
+    with pytest.raises(ValueError, match="output for Q1 is no longer a number"):
+        train_scorer(
+            embeddings * 1e20, votes, train=TRAIN, hidden=(16, 8), settings=TrainingSettings(3, learning_rate=1e3)
+        )
+    # Dying in the last step, after the last look of an epoch.
+    plain = module.Scorer.output
+    monkeypatch.setattr(module.Scorer, "output", lambda self, x: plain(self, x) * float(torch.is_grad_enabled()))
+    with pytest.raises(ValueError, match="output for Q1 is 0 for every item"):
+        train_scorer(embeddings, votes, train=TRAIN, **SMALL)
+
+
+def test_stopped_it_is_what_so_many_epochs_give(rated, monkeypatch):
     embeddings, votes = rated
     stop, plain = Event(), module._Run._validate
 
@@ -229,43 +138,27 @@ def test_stopped_by_another_thread_it_is_what_so_many_epochs_give(rated, monkeyp
             stop.set()
         return plain(run)
 
+    three = train_scorer(embeddings, votes, train=TRAIN, hidden=(16, 8), settings=TrainingSettings(3, 32, 2e-3))
     monkeypatch.setattr(module._Run, "_validate", validate)
     training = train_scorer(embeddings, votes, train=TRAIN, stop=stop, **SMALL)
-    monkeypatch.undo()
-    expected = train_scorer(
-        embeddings, votes, train=TRAIN, **SMALL | {"settings": TrainingSettings(3, FAST.batch_size, FAST.learning_rate)}
-    )
-    assert [epoch["loss"] for epoch in training.curve] == [epoch["loss"] for epoch in expected.curve]
-    assert (training.best_epoch, training.notes) == (dict.fromkeys(QUESTIONS, 3), ())
+    assert [epoch["loss"] for epoch in training.curve] == [epoch["loss"] for epoch in three.curve]
+    assert training.best_epoch == dict.fromkeys(QUESTIONS, 3)
     for name, value in state_of(training).items():
-        torch.testing.assert_close(value, state_of(expected)[name], rtol=0, atol=0)
+        torch.testing.assert_close(value, state_of(three)[name], rtol=0, atol=0)
 
 
 def test_votes_of_validation_are_rounded_up_at_halves(rated):
-    """With means or medians of votes the best epoch is that of the release, which rounds 2.5 to 3."""
     embeddings, votes = rated
-    options = {"train": TRAIN, "validation": VALIDATION, "questions": ["Q1"], **SMALL}
-    halves, up = votes[:, 0].clone(), votes[:, 0].clone()
-    halves[list(VALIDATION)] -= 0.5
-    halves = halves.clamp(1)
-    down = halves.clone()
-    up[list(VALIDATION)] = (halves[list(VALIDATION)] + 0.5).floor()
-    down[list(VALIDATION)] = halves[list(VALIDATION)].floor()
-    trainings = [train_scorer(embeddings, targets, **options) for targets in (halves, up, down)]
-    by_halves, by_up, by_down = ([epoch["qwk"]["Q1"] for epoch in training.curve] for training in trainings)
+    halves = votes[:, 0].clone()
+    halves[160:200] = (halves[160:200] - 0.5).clamp(1)
+    up, down = halves.clone(), halves.clone()
+    up[160:200], down[160:200] = (halves[160:200] + 0.5).floor(), halves[160:200].floor()
+    by_halves, by_up, by_down = (
+        [epoch["qwk"]["Q1"] for epoch in training.curve]
+        for training in (
+            train_scorer(embeddings, targets, train=TRAIN, validation=VALIDATION, questions=["Q1"], **SMALL)
+            for targets in (halves, up, down)
+        )
+    )
     np.testing.assert_array_equal(by_halves, by_up)
     assert not np.array_equal(by_halves, by_down, equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"epochs": 0}, ValueError, "`epochs` to be at least 1"),
-        ({"learning_rate": 0}, ValueError, "`learning_rate` to lie in"),
-        ({"loss": "papers"}, ValueError, "`loss` to be one of .*Did you mean 'paper'"),
-        ({"weights": (1, 2, -1)}, ValueError, "`weights`"),
-    ],
-)
-def test_settings_that_cannot_be(settings, error, message):
-    with pytest.raises(error, match=message):
-        TrainingSettings(**settings)

@@ -15,7 +15,3 @@ def overlay(image, heat, weight=0.5, colours="bwr", eight_bit=True):
                 out[c, y, x] = weight * image[c, y, x] + (1 - weight) * colour[c]
     out /= out.max()
     return np.trunc(out * 255) / 255 if eight_bit else out
-
-
-def min_max(heat):
-    return (heat - heat.min()) / (heat.max() - heat.min())
