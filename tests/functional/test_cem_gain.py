@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept
+from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept, interval, is_ranked
 from reference import comparisons
 from refusals import refusals
 
@@ -65,9 +65,35 @@ def test_what_does_not_look_gains_nothing_and_an_oracle_the_rest(top_l: int) -> 
     np.testing.assert_allclose(cem_gain(rarest, labels, top_l), best, atol=0.08)
 
 
+def test_shuffled_images_gain_nothing_within_the_interval() -> None:
+    covered = []
+    for seed in range(200):
+        generator = torch.Generator().manual_seed(seed)
+        labels = (torch.rand(120, 8, generator=generator) < torch.linspace(0.2, 0.8, 8)).int()
+        values = labels + 0.3 * torch.randn(120, 8, generator=generator)
+        assert seed or cem_gain(values, labels).mean() > 0.3
+        shuffled = values[torch.randperm(120, generator=generator)]
+        low, high = interval(cem_gain(shuffled, labels), (-1, 1))
+        covered.append(low <= 0 <= high)
+    assert np.mean(covered) >= 0.92
+
+
+def test_zero_rows_rank_nothing() -> None:
+    importance = torch.tensor([[0.0, 0.0], [-0.0, 0.0], [0.0, -1.0], [torch.nan, 0.0], [0.0, 1e-40]])
+    assert is_ranked(importance).tolist() == [False, False, True, False, True]
+    assert cem(importance, torch.ones(5, 2)).isnan().tolist() == [True, True, False, True, False]
+
+
 test_refused = refusals(
+    (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 4)), r"`concept_labels` .* \(2, 3\) but got \(2, 4\)"),
     (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 3) * 255), "`concept_labels` to hold only 0 and 1"),
+    (lambda: cem_gain(torch.ones(2, 3), torch.ones(2, 3), top_l=4), r"`top_l` to lie in \[1, 3\]"),
+    (lambda: commonest_concept(torch.ones(3)), r"`concept_labels` to have shape \(N, L\)"),
     (lambda: commonest_concept(torch.full((2, 3), 0.5)), "`concept_labels` to hold only 0 and 1"),
+    (lambda: class_recital(torch.ones(2), torch.tensor([0])), r"`class_concepts` to have shape \(K, L\)"),
     (lambda: class_recital(torch.ones(2, 3) * 50, torch.tensor([0])), "`class_concepts` .*Divide percentages"),
+    (lambda: class_recital(torch.ones(2, 3), torch.tensor([0, 2])), r"`classes` to lie in \[0, 1\]"),
     (lambda: class_recital(torch.ones(2, 3), torch.tensor([-1, 0])), r"`classes` to lie in \[0, 1\]"),
+    (lambda: class_recital(torch.ones(2, 3), torch.tensor([True, False])), "`classes` to hold indices"),
+    error=(TypeError, ValueError),
 )

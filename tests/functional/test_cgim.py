@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -21,27 +23,62 @@ def test_by_hand():
     np.testing.assert_allclose(cgim(importance, truth, per="class"), [-1 / 12.5**0.5, 4 / 21.25**0.5], atol=1e-7)
 
 
+def test_class_without_samples_is_left_out_of_the_concepts():
+    importance = torch.tensor([[3.0, 1.0], [NAN, NAN], [4.0, 0.0]])
+    truth = torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    np.testing.assert_allclose(cgim(importance, truth), [0.8, 1.0], atol=1e-7)
+    np.testing.assert_allclose(cgim(importance, truth, "class"), [1 / 10**0.5, NAN, 1.0], atol=1e-7)
+    assert cgim(torch.full((3, 2), NAN), truth).isnan().all()
+
+
+def test_a_class_with_one_nan_is_undefined():
+    importance = torch.tensor([[3.0, 1.0], [7.0, NAN], [4.0, 0.0]])
+    truth = torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    np.testing.assert_allclose(cgim(importance, truth), [0.8, 1.0], atol=1e-7)
+    np.testing.assert_allclose(cgim(importance, truth, "class"), [1 / 10**0.5, NAN, 1.0], atol=1e-7)
+
+
+def test_zero_on_either_side_is_undefined():
+    assert cgim(torch.zeros(2, 1), torch.ones(2, 1)).isnan().all()
+    assert cgim(torch.ones(2, 1), torch.zeros(2, 1)).isnan().all()
+    # Zero over the classes that remain.
+    assert cgim(torch.tensor([[NAN], [1.0]]), torch.tensor([[1.0], [0.0]])).isnan().all()
+
+
 @pytest.mark.parametrize("per", ["concept", "class"])
-@pytest.mark.parametrize("shape", [(1, 1), (20, 3), (13, 40)])
-def test_agrees_with_the_reference(per, shape):
+@pytest.mark.parametrize("shape", [(1, 1), (2, 7), (20, 3), (13, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_agrees_with_the_reference(per, shape, dtype):
     generator = torch.Generator().manual_seed(sum(shape))
-    importance, truth = torch.randn(shape, generator=generator), torch.rand(shape, generator=generator)
+    importance = torch.randn(shape, generator=generator, dtype=dtype)
+    truth = torch.rand(shape, generator=generator, dtype=dtype)
     if shape[0] > 2:
-        importance[1, 0] = NAN
+        importance[1] = NAN
         importance[:, 2] = 0
         importance[1, 2] = NAN
         truth[0] = 0
-    np.testing.assert_allclose(cgim(importance, truth, per), reference.cgim(importance, truth, per), atol=1e-6)
+    scores = cgim(importance, truth, per)
+    assert scores.dtype == dtype
+    np.testing.assert_allclose(scores, reference.cgim(importance, truth, per), atol=1e-6)
 
 
-@pytest.mark.parametrize("per", ["concept", "class"])
-def test_best_worst_and_bounds_at_any_scale(per):
+def test_best_worst_and_bounds():
     truth = torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
-    for scale in (7, 1e-30, 1e30):
-        np.testing.assert_allclose(cgim(truth * scale, truth, per), 1, atol=1e-6)
-        np.testing.assert_allclose(cgim(-scale * truth, truth, per), -1, atol=1e-6)
-    # Rounding alone would give 1.0000001 for some rows.
-    assert (cgim(truth, truth, per) <= 1).all()
+    for per in ("concept", "class"):
+        np.testing.assert_allclose(cgim(truth * 7, truth, per), 1, atol=1e-6)
+        np.testing.assert_allclose(cgim(-truth, truth, per), -1, atol=1e-6)
+        # Rounding alone would give 1.0000001 for some rows.
+        assert (cgim(truth, truth, per) <= 1).all()
+    present = (truth > 0.5).float()
+    np.testing.assert_array_equal(cgim(1 - present, present), 0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_scale_invariance_where_squares_leave_float32(scale):
+    generator = torch.Generator().manual_seed(0)
+    importance, truth = torch.randn(5, 4, generator=generator), torch.rand(5, 4, generator=generator)
+    for per in ("concept", "class"):
+        np.testing.assert_allclose(cgim(importance * scale, truth, per), cgim(importance, truth, per), atol=1e-6)
 
 
 def test_class_means_by_hand():
@@ -51,19 +88,26 @@ def test_class_means_by_hand():
     means.update(torch.tensor([[NAN, NAN], [5.0, 1.0]]), torch.tensor([2, 0]), mask=torch.tensor([False, True]))
     np.testing.assert_array_equal(means.compute(), [[5, 1], [NAN, NAN], [2, 4]])
     assert means.counts.tolist() == [1, 0, 2]
-    assert ClassMeans(1, 1).compute().isnan().all()
 
 
-def test_class_means_agree_with_the_reference():
+@pytest.mark.parametrize("batch_size", [1, 7, 60])
+def test_class_means_agree_with_the_reference_at_any_batch_size(batch_size):
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(60, 4, generator=generator)
     classes = torch.randint(0, 5, (60,), generator=generator)
     mask = (torch.rand(60, generator=generator) < 0.6) & (classes != 3)
     means = ClassMeans(5, 4)
-    for i in range(0, 60, 7):
-        rows = slice(i, i + 7)
+    for i in range(0, 60, batch_size):
+        rows = slice(i, i + batch_size)
         means.update(values[rows], classes[rows], mask[rows])
     np.testing.assert_allclose(means.compute(), reference.class_means(values, classes, 5, mask), atol=1e-12)
+
+
+def test_float32_values_are_summed_in_float64():
+    means = ClassMeans(1, 1)
+    for _ in range(3):
+        means.update(torch.full((1000, 1), 0.1), torch.zeros(1000, dtype=torch.int64))
+    assert means.compute().item() == pytest.approx(torch.tensor(0.1).double().item(), abs=1e-14)
 
 
 def test_correlation_by_hand():
@@ -84,7 +128,8 @@ def test_correlation_by_hand():
 
 
 @pytest.mark.parametrize("per", ["concept", "class"])
-@pytest.mark.parametrize(("shape", "offset"), [((2, 7), 0.0), ((20, 3), 0.0), ((13, 40), 100.0)])
+@pytest.mark.parametrize("shape", [(2, 7), (20, 3), (13, 40)])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_correlation_agrees_with_the_reference(per, shape, offset):
     generator = torch.Generator().manual_seed(sum(shape))
     importance = torch.randn(shape, generator=generator, dtype=torch.float64) + offset
@@ -101,6 +146,18 @@ def test_correlation_agrees_with_the_reference(per, shape, offset):
     assert [bool(reason) for reason in cgim_reasons(importance, truth, per, True)] == scores.isnan().tolist()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_constant_matrix_has_its_cosine_and_no_correlation(dtype):
+    truth = torch.rand(25, 8, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    for constant in (1.0, 0.1, 1e-20):
+        same = torch.full_like(truth, constant)
+        cosine = truth.sum(0) / truth.norm(dim=0) / 5
+        torch.testing.assert_close(cgim(same, truth), cosine)
+        assert cosine.min() > 0.7
+        assert cgim(same, truth, centred=True).isnan().all()
+        assert cgim(same, truth, "class", centred=True).isnan().all()
+
+
 def test_correlation_of_an_oracle_and_of_permuted_classes():
     generator = torch.Generator().manual_seed(0)
     truth = torch.rand(25, 8, generator=generator)
@@ -115,26 +172,37 @@ def test_correlation_of_an_oracle_and_of_permuted_classes():
     low, high = interval(permuted, (-1, 1))
     assert low <= 0 <= high
     assert high - low < 0.03
+    # The cosine of the same permuted matrices is far above 0.
+    cosines = [cgim(importance[torch.randperm(25, generator=generator)], truth).mean() for _ in range(20)]
+    assert min(cosines) > 0.5
 
 
-def test_a_refused_update_adds_nothing():
+def refused_update(*arguments: Any) -> None:
     means = ClassMeans(4, 3)
-    for values, classes, mask in (
-        (torch.ones(2, 3), [-1, 0], None),
-        (torch.ones(2, 3), [0, 4], None),
-        (torch.ones(2, 2), [0, 1], None),
-        (torch.ones(2, 3), [0, 1], [0.5, 1]),
-    ):
-        with pytest.raises(ValueError, match=r"`(classes|values|mask)`"):
-            means.update(values, classes, mask)
-    assert means.counts.tolist() == [0, 0, 0, 0]
-    assert means.compute().isnan().all()
+    try:
+        means.update(*arguments)
+    finally:
+        assert means.counts.tolist() == [0, 0, 0, 0]
+        assert means.compute().isnan().all()
 
 
 test_refused = refusals(
     (lambda: cgim(torch.ones(2, 3), torch.ones(3, 2)), r"`class_concepts` .* \(2, 3\) but got \(3, 2\)"),
     (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3) * 50), "`class_concepts` to lie in .*Divide percentages"),
-    (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3), per="concepts"), "`per` to be one of"),
+    (lambda: cgim(torch.ones(2, 3), torch.full((2, 3), torch.nan)), "`class_concepts` to be finite"),
+    (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3), per="concepts"), "`per` to be one of .*mean 'concept'"),
+    (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 3), per="image"), "`per` to be one of"),
+    (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 2)), r"`class_concepts` to have shape \(K, L\)"),
     (lambda: ClassMeans(0, 3), "`n_classes` to be at least 1"),
-    (lambda: ClassMeans(2, 3).merge(ClassMeans(2, 2)), r"`other` .* \(2, 3\) but got \(2, 2\)"),
+    (lambda: ClassMeans(2, 0), "`n_concepts` to be at least 1"),
+    (lambda: ClassMeans(2, 2, dtype=torch.int64), "`dtype` to be of a floating-point dtype but got torch.int64"),
+    (lambda: ClassMeans(2, 3).merge(ClassMeans(2, 2)), r"`other` .* \(K, L\) = \(2, 3\) but got \(2, 2\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0, 4]), "`classes` to hold class indices 0 to 3 but .* 0 to 4"),
+    (lambda: refused_update(torch.ones(2, 3), [-1, 0]), "`classes` .* from -1 to 0"),
+    (lambda: refused_update(torch.ones(2, 3), [0.5, 1]), "`classes` to hold indices"),
+    (lambda: refused_update(torch.ones(2, 2), [0, 1]), r"`values` to have shape .* but got \(2, 2\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0]), r"`classes` to have shape \(N,\) = \(2,\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0, 1], [True]), r"`mask` to have shape \(N,\) = \(2,\)"),
+    (lambda: refused_update(torch.ones(2, 3), [0, 1], [0.5, 1]), "`mask` to hold only 0 and 1"),
+    error=(TypeError, ValueError),
 )
