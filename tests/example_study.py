@@ -95,7 +95,7 @@ def presence(
     overwrite: Overwrite = False,
     progress: Progress = True,
 ) -> Path:
-    """Does a concept model name concepts that the image shows?
+    """Count how often a concept model names concepts that the image shows.
 
     Example: quantus-concepts benchmark presence --n-test 500
     """
