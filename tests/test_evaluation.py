@@ -127,6 +127,17 @@ def test_methods_may_have_any_name_where_metrics_explain_again(call):
     assert results["mine"]["MCS"] == results["Saliency"]["MCS"] == [0] * N
 
 
+def test_an_aggregation_that_raises_warns(call, labels):
+    def spoilt(scores):
+        raise ZeroDivisionError("nothing to divide")
+
+    with pytest.warns(UserWarning, match="agg_func raised ZeroDivisionError"):
+        results, summary = evaluate({"CEM": CEM(labels)}, {"random": METHODS["random"]}, **call, agg_func=spoilt)
+    assert math.isnan(results["random"]["CEM"])
+    assert "agg_func raised" in summary["reason"][0]
+    assert summary["n"][0] == N
+
+
 def test_summary_by_hand():
     results = {"a": {"m": [0.5, 0.25, math.nan, 0.75]}, "chance": {"m": [0.25, 0.25, 0.5, 0.0]}}
     summary = summarise(results, {"m": None}, control="chance")

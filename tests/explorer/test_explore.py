@@ -292,6 +292,8 @@ def test_a_weak_direction_is_named_and_what_does_not_fit_is_refused(monkeypatch:
         explore(CBM, IMAGES, labels=LABELS[:3])
     with pytest.raises(ValueError, match="`concept_labels` to have shape"):
         explore(CBM, IMAGES, concept_labels=np.zeros((3, L)))
+    with pytest.raises(ValueError, match="`images` to give at least one batch"):
+        explore(CBM, [])
     monkeypatch.setattr("quantus_concepts.explorer.explore.MAX_MEGABYTES", 0.01)
     with pytest.raises(ValueError, match="n_images"):
         explore(CBM, IMAGES)
