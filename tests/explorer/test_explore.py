@@ -247,6 +247,10 @@ def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
     lows, highs = map(np.array, data["ends"])
     assert np.allclose(lows, -highs)
     assert (highs >= views.values.abs().amax(0).numpy() - 1e-4).all()
+    # Without a linear head, by the gradient.
+    curved = BottleneckCBM(network(), linear(6, L), nn.Sequential(linear(L, 3), nn.Tanh(), linear(3, K)))
+    gradient = concept_views(curved, IMAGES).weights.numpy()
+    assert np.allclose(numbers(page_data(explore(curved, IMAGES).html)["gradient"]), gradient.ravel(), rtol=1e-4)
     assert page_data(pages["bottleneck"])["ends"] == [[0.0] * L, [1.0] * L]
     # Of 256 levels between the ends.
     low, high = data["map"]["low"], data["map"]["high"]
