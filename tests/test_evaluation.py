@@ -128,13 +128,13 @@ def test_methods_may_have_any_name_where_metrics_explain_again(call):
 
 
 def test_an_aggregation_that_raises_warns(call, labels):
+    call["agg_func"] = lambda scores: 1 / 0
     with pytest.warns(UserWarning, match="agg_func raised ZeroDivisionError"):
-        results, summary = evaluate(
-            {"CEM": CEM(labels)}, {"random": METHODS["random"]}, **call, agg_func=lambda _: 1 / 0
-        )
-    assert math.isnan(results["random"]["CEM"])
-    assert "agg_func raised" in summary["reason"][0]
-    assert summary["n"][0] == N
+        evaluation = evaluate({"CEM": CEM(labels)}, {"random": METHODS["random"]}, **call)
+    assert math.isnan(evaluation.results["random"]["CEM"])
+    assert "agg_func raised" in evaluation.summary["reason"][0]
+    assert "agg_func raised" in evaluation._repr_html_()
+    assert evaluation.summary["n"][0] == N
 
 
 def test_summary_by_hand():

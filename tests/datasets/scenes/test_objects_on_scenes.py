@@ -224,7 +224,7 @@ def test_settings_out_of_range_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         _composed(**changes)
     with pytest.raises(ValueError, match="`view`"):
-        _composed().with_view("both")
+        _composed(image_size=(48, 48)).with_view("both")
 
 
 @pytest.mark.parametrize(
