@@ -127,6 +127,16 @@ def test_methods_may_have_any_name_where_metrics_explain_again(call):
     assert results["mine"]["MCS"] == results["Saliency"]["MCS"] == [0] * N
 
 
+def test_an_aggregation_that_raises_warns(call, labels):
+    call["agg_func"] = lambda scores: 1 / 0
+    with pytest.warns(UserWarning, match="agg_func raised ZeroDivisionError"):
+        evaluation = evaluate({"CEM": CEM(labels)}, {"random": METHODS["random"]}, **call)
+    assert math.isnan(evaluation.results["random"]["CEM"])
+    assert "agg_func raised" in evaluation.summary["reason"][0]
+    assert "agg_func raised" in evaluation._repr_html_()
+    assert evaluation.summary["n"][0] == N
+
+
 def test_summary_by_hand():
     results = {"a": {"m": [0.5, 0.25, math.nan, 0.75]}, "chance": {"m": [0.25, 0.25, 0.5, 0.0]}}
     summary = summarise(results, {"m": None}, control="chance")

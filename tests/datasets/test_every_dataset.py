@@ -51,6 +51,8 @@ def test_a_worker_of_a_loader_reads_the_same_samples_and_none_past_the_end(place
         items, unpickled = (getattr(some, "explanations", some) for some in (dataset, sent))
         assert len(unpickled) == len(items)
         np.testing.assert_equal(as_arrays(unpickled[0]), as_arrays(items[0]))
+        for printed in (sent, items[0]):
+            assert type(printed).__name__ in repr(printed) or isinstance(printed, np.ndarray)
         # What was read before goes along or does not: it is the same.
         np.testing.assert_equal(as_arrays(pickle.loads(pickle.dumps(items))[0]), as_arrays(items[0]))
     if items is dataset:

@@ -69,6 +69,7 @@ def test_the_dot_is_at_the_moved_point(transform, size):
         (v2.RandomVerticalFlip(p=1), (2.0, 5.0)),  # 10 - 1 - y
         (v2.Pad([3, 1, 0, 0]), (5.0, 5.0)),
         (v2.CenterCrop((10, 18)), (1.0, 4.0)),
+        (v2.RandomRotation((180, 180)), (17.0, 5.0)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -16,7 +16,7 @@ pytest.importorskip("diffusers")
 
 import diffusers
 
-from quantus_concepts.diffusion import TiedScheduler, TieSchedule, tied_pair
+from quantus_concepts.diffusion import TiedScheduler, TieSchedule, plot_schedule, tied_pair
 from quantus_concepts.diffusion.tied import tie
 from reference.tying import elements, pixels, tied
 from tiny_pipelines import tiny_flux, tiny_stable_diffusion
@@ -165,12 +165,39 @@ def test_schedules_that_cannot_be() -> None:
         TieSchedule().eta(10, 10)
     with pytest.raises(ValueError, match=r"`eta` to lie in \[0, 1\]"):
         TiedScheduler(diffusers.DDIMScheduler(), -0.1)
+    for scheduler, message in (
+        (diffusers.DDIMScheduler, "that of a diffusers pipeline"),
+        (SimpleNamespace(step=None), "with `timesteps`"),
+        (TiedScheduler(diffusers.DDIMScheduler(), 0.5), "a tied one"),
+    ):
+        with pytest.raises(TypeError, match=f"`scheduler` .*{message}"):
+            TiedScheduler(scheduler, 0.5)
+    with pytest.raises(ValueError, match="`measured` to have at most 2 shares but got 3"):
+        plot_schedule(TieSchedule(), 2, [1.0, 1.0, 1.0])
+
+
+def test_the_plot_shows_schedule_and_measurement() -> None:
+    _, ax = plot_schedule(TieSchedule(0.5, 0.9, 1.0), 10, [1.0, 0.5])
+    (points,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert points.get_xydata().tolist() == [[1, 1.0], [2, 0.5]]
+    steps = ax.lines[0].get_ydata()
+    assert [steps[0], steps[4], steps[8]] == [1.0, 1.0, 0.0]
+
+
+class OfClasses:
+    """A pipeline that is called with classes."""
+
+    scheduler = diffusers.DDIMScheduler()
+
+    def __call__(self, class_labels: Any) -> None:
+        pass
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
         ({"pipeline": SimpleNamespace(scheduler=None)}, TypeError, "`pipeline` to be a pipeline of diffusers"),
+        ({"pipeline": OfClasses()}, TypeError, "takes no `prompt` and no `generator`"),
         ({"prompt": []}, ValueError, "`prompt` to be a text or several but got none"),
         ({"guidance_prompt": ["a", "b"]}, ValueError, "`guidance_prompt` to have one text for each of the 1 prompts"),
         ({"generator": [seeded(0)] * 2}, ValueError, "`generator` to be 1 generators"),

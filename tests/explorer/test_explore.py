@@ -247,6 +247,10 @@ def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
     lows, highs = map(np.array, data["ends"])
     assert np.allclose(lows, -highs)
     assert (highs >= views.values.abs().amax(0).numpy() - 1e-4).all()
+    # Without a linear head, by the gradient.
+    curved = BottleneckCBM(network(), linear(6, L), nn.Sequential(linear(L, 3), nn.Tanh(), linear(3, K)))
+    gradient = concept_views(curved, IMAGES).weights.numpy()
+    assert np.allclose(numbers(page_data(explore(curved, IMAGES).html)["gradient"]), gradient.ravel(), rtol=1e-4)
     assert page_data(pages["bottleneck"])["ends"] == [[0.0] * L, [1.0] * L]
     # Of 256 levels between the ends.
     low, high = data["map"]["low"], data["map"]["high"]
@@ -292,6 +296,8 @@ def test_a_weak_direction_is_named_and_what_does_not_fit_is_refused(monkeypatch:
         explore(CBM, IMAGES, labels=LABELS[:3])
     with pytest.raises(ValueError, match="`concept_labels` to have shape"):
         explore(CBM, IMAGES, concept_labels=np.zeros((3, L)))
+    with pytest.raises(ValueError, match="`images` to give at least one batch"):
+        explore(CBM, [])
     monkeypatch.setattr("quantus_concepts.explorer.explore.MAX_MEGABYTES", 0.01)
     with pytest.raises(ValueError, match="n_images"):
         explore(CBM, IMAGES)

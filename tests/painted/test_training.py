@@ -144,3 +144,5 @@ def test_any_number_of_steps_is_a_schedule(birds, n_steps):
     assert not torch.equal(network.classifier.weight, start)
     with pytest.raises(ValueError, match="length N = 2, as `images`, but got 3"):
         train(network, birds.images[:2], birds.labels[:3])
+    with pytest.raises(ValueError, match="at least 2 images but got 1"):
+        train(network, birds.images[:1], birds.labels[:1])

@@ -1,5 +1,6 @@
 """The command `compose`: images of objects on scenes, in a folder that is new or its own."""
 
+import errno
 import json
 import shlex
 from pathlib import Path
@@ -8,8 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from block_sources import Blocks
 from kills import contents
+from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
+from quantus_concepts.studies._kit import image_set
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.compose.command import compose
 
@@ -45,6 +49,28 @@ def test_options_without_effect_are_refused(options):
         compose(**options, min_photographs=2)
     with pytest.raises(ValueError, match="`--objects` to be the folder of COCO's photographs"):
         compose(**options | {"objects": "painted"}, annotations="instances.json")
+
+
+def test_the_classes_of_coco_are_those_that_are_named(options, monkeypatch):
+    calls = []
+    monkeypatch.setattr(datasets, "COCOObjects", lambda *args, **named: calls.append((args, named)) or Blocks())
+    out = compose(**options, annotations="instances.json", object_classes="dog, cat", min_photographs=2)
+    assert calls == [(("instances.json", options["objects"], ["dog", "cat"]), {"min_photographs": 2})]
+    assert BAMFolder(out).object_names == Blocks().class_names
+
+
+def test_a_full_disk_says_how_to_go_on(options, monkeypatch):
+    write, count = image_set.write_atomically, iter(range(99))
+
+    def full(path):
+        if next(count) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path)
+
+    monkeypatch.setattr(image_set, "write_atomically", full)
+    with pytest.raises(OSError, match=r"No space left on device.*make room, .* --out .*bam: it goes on"):
+        compose(**options)
+    assert len(BAMFolder(compose(**options), split="train")) == 12
 
 
 def test_images_of_other_settings_are_not_replaced(options, tmp_path):

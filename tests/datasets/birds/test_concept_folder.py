@@ -160,15 +160,19 @@ def test_a_bad_row_of_the_concept_table_is_named(root, table, text, message):
     ("text", "part_of_concept", "message"),
     [
         (PARTS + "cow/0.png,ear,1,1\n", None, "line 6: expected the path of an image"),
+        (PARTS[: PARTS.index("\n") + 1], None, "line 2: expected at least one row"),
+        (PARTS + "cat/0.png,,1,1\n", None, "line 6: expected the name of a part"),
         (PARTS + "cat/0.png,ear,12,1\n", None, "line 6: expected x inside the image, from 0 to 11"),
         (PARTS.replace("ear", "nose"), None, r"concepts named after the parts in .*`part_of_concept`"),
         (PARTS, {"fin": "ear"}, "`part_of_concept` to hold a known concept"),
         (PARTS, {"fur": "skin"}, "`part_of_concept` to hold a known part"),
+        (PARTS, "concept,part\nfur,ear\nfur,tail\n", "of.csv, line 3, to name another concept"),
         (None, {"fur": "ear"}, "`parts`"),
     ],
 )
 def test_bad_parts_are_named(root, table, text, part_of_concept, message):
     parts = table(text, "parts.csv") if text else None
+    part_of_concept = table(part_of_concept, "of.csv") if isinstance(part_of_concept, str) else part_of_concept
     with pytest.raises(ValueError, match=message):
         ConceptFolder(root, table(PER_CLASS), parts, part_of_concept=part_of_concept)
 

@@ -160,6 +160,12 @@ def test_the_beak_is_where_it_is_painted(cub, transform):
         ("images.txt", slice(None), [], "images.txt, line 1: expected '1 NAME' but the file is empty"),
         ("classes.txt", slice(2, None), [], "image_class_labels.txt, line 9: expected image 9, class from 1 to 2"),
         ("attributes/attributes.txt", slice(1, 2), ["2 has_size::dagger"], "line 2: expected '2 has_bill_shape'"),
+        (
+            "attributes/attributes.txt",
+            slice(312, 312),
+            ["313 a::b"],
+            "line 313: expected the end of the file after 312",
+        ),
         ("parts/part_locs.txt", slice(16, 17), ["2 2 nan 3.0 1"], "line 17: expected image 2, part 2, x from"),
         (TABLE, slice(1, 2), ["1.0 2.0"], "line 2: expected one of 3 lines of 312 numbers from 0 to 100"),
         ("train_test_split.txt", slice(12), [f"{i} 0" for i in range(1, 13)], "marks no image .* split 'train'"),

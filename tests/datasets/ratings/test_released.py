@@ -186,6 +186,7 @@ def _vote(value):
             lambda records: records.append(records[0] | {"predictedclass": "cultural"}),
             r"records of .*coco_0_0_.* agree",
         ),
+        (lambda records: records.insert(0, 3), "record 0: a int and not an object"),
         (lambda records: records[0].update(explication=3), "1 faulty records: record 0: 'explication' is no path"),
         (lambda records: records[0].update(Annotation=[3]), "record 0: 'Annotation' is no list of objects"),
         (lambda records: records[0].update(Annotation=[{"Q7": 3}]), "has the key 'Q7', where questions"),

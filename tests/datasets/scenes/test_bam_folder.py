@@ -224,6 +224,15 @@ def test_round_trip_without_loss(tmp_path, split, count):
         assert torch.equal(folder.with_view(view).images(), composed.with_view(view).images(order)), view
 
 
+@pytest.mark.parametrize("mask", [np.zeros((48, 48), np.uint8), np.full((24, 24), 255, np.uint8)])
+def test_a_mask_that_is_empty_or_of_another_size_is_named(tmp_path, mask):
+    data = BAMFolder(_write(tmp_path / "bam"))
+    path = min((tmp_path / "bam" / "obj" / "val_mask").iterdir())
+    Image.fromarray(mask).save(path)
+    with pytest.raises(ValueError, match=rf"mask .*{path.name} to be of \(H, W\) = \(48, 48\).* and to mark pixels"):
+        data.masks()
+
+
 def test_names_and_numbers_are_those_of_the_release(tmp_path):
     objects, scenes = Discs(3, names=("stop sign", "dog")), Noise(3, names=("track/outdoor", "bedroom"))
     root = _write(tmp_path / "bam", objects=objects, scenes=scenes)

@@ -221,6 +221,10 @@ def test_files_of_another_kind(files, monkeypatch):
         files.open()
     with pytest.raises(ValueError, match="Did you mean 'kite'"):
         files.open(class_names=["kites"])
+    # The order of a set, and so of the labels, is another one in each process.
+    for names in ({"kite"}, []):
+        with pytest.raises(ValueError, match="`class_names` to be a sequence of names"):
+            files.open(class_names=names)
     files.change(11, image_id=99)
     with pytest.raises(ValueError, match=r"Annotation 11 .* its image 99 is not listed under 'images'"):
         files.open()

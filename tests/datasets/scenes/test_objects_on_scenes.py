@@ -6,9 +6,17 @@ import torch
 
 from block_sources import Blocks, Discs, Noise, Plains
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes, split_groups, take_turns
-from quantus_concepts.datasets.scenes.sources import Cutout, place, premultiply
+from quantus_concepts.datasets.scenes.sources import Cutout, place, plain_mask, premultiply
 from reference.pasting import scale_cutout
 from untouched import untouched
+
+
+def test_a_mask_may_have_three_equal_channels_but_no_others():
+    mask = np.eye(4, dtype=np.uint8)[..., None].repeat(3, 2) * 255
+    assert (plain_mask("mask", mask) == np.eye(4, dtype=bool)).all()
+    mask[0, 0, 2] = 0
+    with pytest.raises(ValueError, match="mask to be"):
+        plain_mask("mask", mask)
 
 
 def _composed(**changes):
@@ -216,7 +224,7 @@ def test_settings_out_of_range_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         _composed(**changes)
     with pytest.raises(ValueError, match="`view`"):
-        _composed().with_view("both")
+        _composed(image_size=(48, 48)).with_view("both")
 
 
 @pytest.mark.parametrize(
@@ -231,6 +239,10 @@ def test_settings_out_of_range_are_refused(changes, message):
 def test_sources_that_contradict_themselves_or_are_too_small(objects, scenes, message):
     with pytest.raises(ValueError, match=message):
         ObjectsOnScenes(objects, scenes)
+    beyond = Plains()
+    beyond.labels = beyond.labels + 1
+    with pytest.raises(ValueError, match=r"`scenes.labels` to lie in \[0, 3\], .* they lie in \[1, 4\]"):
+        ObjectsOnScenes(Blocks(), beyond)
     with pytest.raises(ValueError, match="shared with other classes"):
         split_groups(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 1, 1, 2, 2]), ["a", "b", "c"], 0.5, [0], "cut-out")
 

@@ -132,9 +132,9 @@ def _metadata(**changed: object) -> Callable[[pa.Table], pa.Table]:
     return lambda table: table.replace_schema_metadata(schema(**changed).metadata)
 
 
-def _without_image(table: pa.Table) -> pa.Table:
-    rows = [{**row, "image": {"bytes": b"no image", "path": None}} for row in table.to_pylist()]
-    return pa.Table.from_pylist(rows, schema=schema())
+def _with_bytes(content: bytes | None) -> Callable[[pa.Table], pa.Table]:
+    image = {"bytes": content, "path": None}
+    return lambda table: pa.Table.from_pylist([row | {"image": image} for row in table.to_pylist()], schema=schema())
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,9 @@ def _without_image(table: pa.Table) -> pa.Table:
         (_metadata(bird_label=[*"xyz"]), "names other labels than"),
         (_metadata(attr_label=["x"]), "row 0 has attr_label 1 but"),
         (_metadata(attr_label=["a--b", "a::b"]), "more than once"),
-        (_without_image, "cannot be read"),
+        (_metadata(attr_label=["a", " "]), "are no list of names"),
+        (_with_bytes(b"no image"), "cannot be read"),
+        (_with_bytes(None), "it holds no bytes"),
     ],
 )
 def test_files_that_contradict_themselves_are_refused_by_name(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -123,6 +124,15 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
     assert of_f_o.index.tolist() == [ALL_LAYERS, "mix", "shrink", "logits"]
     assert of_f_o["mix"] == 1
     assert all(parameter.grad is None and parameter.requires_grad for parameter in models["f_o"].parameters())
+
+
+def test_too_few_images_are_noted(data):
+    few = replace(data, train=compose("train", 1))
+    few.train.object_labels[1:] = 0
+    few.train.object_labels[0] = COMMON
+    frame, _, notes = scored({}, few)
+    assert frame.empty
+    assert "needs 2 training images with dog and 4 bare scenes but there are 1 and 12" in notes[0]
 
 
 def test_the_models_of_commonality_have_a_curve_on_images_of_the_target_scene(data, monkeypatch):

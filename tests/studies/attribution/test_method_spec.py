@@ -79,6 +79,8 @@ def my_method(model):
 
 def brightness(model, inputs, targets, **kwargs):
     return inputs * 2
+
+not_callable = 3
 """
 
 
@@ -90,6 +92,10 @@ def test_ones_own(model, images, tmp_path):
     expected = captum_says(DeepLift(model), images)
     np.testing.assert_allclose(with_captum(model, images, TARGETS), expected, atol=1e-6)
     np.testing.assert_array_equal(method_from_spec(f"{path}:brightness")(model, images, TARGETS), 2 * images)
+    with pytest.raises(TypeError, match="to be a function but got int"):
+        method_from_spec(f"{path}:not_callable")
+    with pytest.raises(ValueError, match=r"to have 'my_metod' but it has not. Nearest: \['my_method'\]"):
+        method_from_spec(f"{path}:my_metod")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,8 @@ def test_ones_own(model, images, tmp_path):
     [
         ("gradcam", r"Nearest: \['Grad-CAM'"),
         ("NoiseTunnel", r"NoiseTunnel needs \['attribution_method'\]"),
+        ("GradientAttribution", "only what Captum's methods derive from"),
+        ("ShapleyValues", "Use ShapleyValueSampling"),
         ("NeuronGradient", "explains a neuron"),
         ("nowhere.py:method", "with a file that exists"),
         ("no_such_module:method", "No module named 'no_such_module'"),

@@ -98,6 +98,12 @@ def test_bad_input_is_refused(arguments, message):
         network_builder(**arguments)
 
 
+def test_a_network_needs_a_layer_that_can_be_replaced(file):
+    file.write_text(OWN.replace("nn.Flatten(), nn.Linear(4, 7)", "nn.Flatten()"))
+    with pytest.raises(ValueError, match="no linear layer that could be replaced"):
+        network_builder(f"{file}:network", image_size=16)
+
+
 def test_overlapping_means_are_those_of_pooling():
     ours, theirs = OverlappingMeans(4), nn.AvgPool2d(4, 2, 1)
     maps = torch.randn(3, 4, 8, 12, generator=torch.Generator().manual_seed(0)).requires_grad_()

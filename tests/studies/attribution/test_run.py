@@ -127,7 +127,7 @@ def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(
     few = "--n-images 4 --n-patches 2 --patch-steps 1 --no-tcav --methods grad-cam --epochs 1"
     arguments = [*COMMAND, *TINY, *FOLDERS, *shlex.split(few), "--backbone", "network.py:model", "--unnormalised"]
     assert run([*arguments, "--out", "last"]) == 0
-    assert run([*arguments, "--models", "last/cache", "--layer", "network.0", "--out", "first"]) == 0
+    assert run([*arguments, "--models", "last/cache", "--layer", "0", "--out", "first"]) == 0
     last, first = (read(Path(name))[0].query("method == 'Grad-CAM'") for name in ("last", "first"))
     assert not first.equals(last)
 
@@ -138,6 +138,7 @@ def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(
         "--root scenes": "`--root` has no effect with `--data folders`",
         "--data coco-miniplaces": "Expected `--annotations` with `--data coco-miniplaces`",
         "--layer features": "`--layer` has no effect on the small network",
+        "--methods grad-cam,,random": "`--methods` to be names with commas",
         "--methods grad-kam": "`--methods` names what cannot be used.*Grad-CAM",
         "--threshold 0": "`--threshold` to be above 0",
         "--common-object dog": r"`--common-object` to be one of \['leaf', 'stone'\]",
@@ -152,3 +153,10 @@ def test_refusals(
 ) -> None:
     monkeypatch.chdir(write_folders(tmp_path))
     check_command([*COMMAND, *TINY, *FOLDERS, *shlex.split(arguments), "--out", "refused"], message, capsys)
+
+
+def test_images_that_were_composed_before_have_no_relative_contrast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(write_folders(tmp_path))
+    check_command([*COMMAND, *TINY, *shlex.split("--data bam --root scenes --relative")], "`--relative` has no", capsys)

@@ -265,6 +265,8 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
         "--image-size 36": "multiple of 8",
         "--root fruit": "`--root` has no effect",
         "--data folder --root fruit": "--concepts",
+        "--data folder --root fruit --concepts nowhere.csv": "`--concepts` to name a file",
+        f"{OWN} network.py:model --backbone small": "`--backbone small` to be the first",
         "--labels majority": "`--labels` has no effect",
         f"{OWN} network.py:model --precision float32": "`--precision` has no effect",
         f"{OWN} network.py:model --layer nowhere": "nowhere",

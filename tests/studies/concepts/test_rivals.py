@@ -202,6 +202,7 @@ def test_painted_birds_of_each_seed_are_those_of_the_small_network():
         "The concepts are red, green, stalk::short",
         f"{FOLDER} --backbone first.py:network --model network.py:model": "`--model` to be a concept model",
         f"{FOLDER} --backbone first.py:network --model models.py:x": "'models.py:x'. It has: joint, birds, wide",
+        f"{FOLDER} --backbone first.py:network --model parts.csv": "`--model` names what cannot be used, parts.csv",
     }.items(),
 )
 def test_refusals(arguments, message, capsys):

@@ -129,11 +129,13 @@ def test_weights_that_torchvision_publishes_bring_the_names_of_their_classes(
     begin = hashlib.sha256(b"weights").hexdigest()[:8]
     weights = SimpleNamespace(url=f"https://host/resnet18-{begin}.pth", meta={"categories": ["tench", "zebra"]})
     monkeypatch.setattr("torchvision.models.get_model_weights", lambda _: [weights])
-    network = SimpleNamespace(family="torchvision")
+    network = SimpleNamespace(family="torchvision", class_names=None)
     assert study._class_names(network, Source("resnet18", weights="named.pth")) == ["tench", "zebra"]
     Path("own.pth").write_bytes(b"own weights")
     assert study._class_names(network, Source("resnet18", weights="own.pth")) is None
-    assert study._class_names(SimpleNamespace(family=""), Source()) is None
+    # Those of other libraries say themselves.
+    for names in (None, ["wren", "finch"]):
+        assert study._class_names(SimpleNamespace(family="", class_names=names), Source()) == names
 
 
 def test_a_file_of_a_model(place: Path) -> None:
@@ -148,6 +150,21 @@ def test_a_file_of_a_model(place: Path) -> None:
     assert set(table["class"]) <= {"wren", "finch"}
     # Of a bank that was never tested there is no p-value, and without random banks no baseline.
     assert table[["p_value", "random_value_low", "value_is"]].isna().all(axis=None)
+
+
+def test_a_file_of_a_model_that_brings_its_backbone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.random.fork_rng(devices=[]):
+        features = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+        model = PostHocCBM(features, ConceptBank.random(3, 8, ["a", "b", "c"], seed=1), nn.Linear(3, 2)).eval()
+    calls = []
+    monkeypatch.setattr(PostHocCBM, "load", lambda *args, **named: calls.append((args, named)) or model)
+    Path("cbm.safetensors").touch()
+    table = explained("--cbm", "cbm.safetensors", "--mean", "0.5", "--std", "0.25", "--image-size", "16")
+    assert calls == [((Path("cbm.safetensors"),), {"download": False})]
+    with torch.no_grad():
+        photograph = Photographs(16, (0.5,) * 3, (0.25,) * 3)(Image.open("photos/0.png"))
+        share = model(photograph[None]).softmax(1)
+    assert table["probability"].iloc[0] == pytest.approx(share.max().item(), abs=1e-5)
 
 
 def test_painted_birds_where_nothing_is_given_and_a_network_that_is_not_trained_again(

@@ -23,6 +23,7 @@ from quantus_concepts.studies.pasta.ablate import (
     ABLATIONS,
     Variant,
     differences,
+    report,
     table_names,
     train_variants,
     variant_figures,
@@ -128,6 +129,26 @@ def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path)
     pd.testing.assert_series_equal(ours, means, check_names=False)
     # A control of every choice.
     assert len(ours.xs(SHUFFLED, level="model")) == len(ours.xs(SCORER, level="model"))
+
+
+def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
+    results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
+    # Two splits give no interval, and a difference without one is no verdict.
+    assert len(report(results, splits, "").verdicts) == 1
+    # A third split, with noise of its own.
+    third = splits[splits["seed"] == splits["seed"].min()].assign(seed=splits["seed"].max() + 1)
+    third["value"] += np.random.default_rng(0).normal(0, 0.01, len(third))
+    declared = report(results, pd.concat([splits, third], ignore_index=True), "")
+    # The default, and of each ablation the choice that changes most.
+    names = [name for name in ABLATIONS if any(ABLATIONS[name].title in row.question for row in declared.verdicts[1:])]
+    assert len(names) == len(declared.verdicts) - 1 >= 3
+    for verdict, name in zip(declared.verdicts[1:], names, strict=True):
+        (shown,) = [part for part in declared.parts if part.name == f"{name}-Q1"]
+        changes = shown.frame[shown.frame["head"] == "SCC minus default"]
+        most = changes.loc[changes["value"].abs().idxmax()]
+        assert (verdict.value, verdict.low, verdict.high) == (most["value"], most["low"], most["high"])
+        assert f": {most['variant']}, not " in verdict.question
+        assert verdict.verdict == most["verdict"]
 
 
 def test_names_and_numbers_of_tables() -> None:

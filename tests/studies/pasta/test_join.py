@@ -99,6 +99,16 @@ def test_records_that_point_outside_of_the_folder_write_nothing_there(data, tmp_
     assert not (tmp_path / "a").exists()
 
 
+def test_missing_files_are_all_listed(data, tmp_path):
+    (data / "activations" / "pets_000_grad-cam_cat.npy").unlink()
+    (data / "images" / "pets_001_dog.png").unlink()
+    records = [_record("grad-cam", "000", "cat", {"Q1": 4}), _record("words", "001", "dog", {"Q1": 1})]
+    missing = r"2 are missing: activations/pets_000_grad-cam_cat\.npy, images/pets_001_dog\.png"
+    with pytest.raises(ValueError, match=missing):
+        pasta_join([_write(tmp_path / "a.json", *records)], data, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_sheet_on_the_command_line(tmp_path, capsys):
     root = write_folders(tmp_path)
     np.save(root / "explanations" / "grad-cam" / "pets_000_cat.npy", np.zeros((4, 4)))

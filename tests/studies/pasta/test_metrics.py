@@ -9,9 +9,12 @@ import pandas as pd
 import pytest
 import torch
 
+from fixtures_pasta import write_pasta_release
+from golden.runs import smaller
 from html_pages import HTMLPage
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.metrics import (
     across_explainers,
     explainer_means,
@@ -109,3 +112,18 @@ def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Cal
     page = (folder / "report.html").read_text(encoding="utf-8")
     HTMLPage(page)
     assert "Simulated raters" in page
+
+
+def test_a_folder_of_ratings_has_votes_and_sparseness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_pasta_release(tmp_path / "data", n_images=3)
+    command = ["pasta", "metrics", "--data", str(data), "--no-progress", "--out", str(tmp_path / "out")]
+    assert main([*command, "--n-images", "5"]) == 2
+    assert "`--n-images` has no effect with `--data`, whose images are rated" in capsys.readouterr().err
+    with smaller(figures=False):
+        assert main(command) == 0
+    assert "Does Sparseness follow the votes?" in capsys.readouterr().out
+    explanations = pd.read_csv(tmp_path / "out" / "explanations.csv")
+    assert explanations.loc[explanations["modality"] == "map", "Sparseness"].notna().all()
+    assert "MAE" not in explanations
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "imulated" not in page

@@ -101,6 +101,7 @@ def test_wins_follow_the_question():
     frame = pd.DataFrame(table)
     assert mixture_of(frame, "Q1").wins == {"a": 1, "b": 2}
     assert mixture_of(frame, "Q5").wins == {"a": 0, "b": 3}
+    assert mixture_of(frame[frame["explainer"] == "a"], "Q1") is None
     assert compare_explainers(frame, "Q1", "b")[["a", "b"]].to_numpy().tolist() == [["b", "a"]]
     rows = by_explainer(frame, ["Q5", "Q1"], mixture_of(frame, "Q5")).pivot(
         index="explainer", columns="measure", values="value"
@@ -150,6 +151,15 @@ def test_the_encoder_of_a_file_needs_the_file(root):
     scorer = Scorer(DIM, ("Q1",), None, (6, 5), encoder="siglip (mine.safetensors)", settings={})
     save_scorer(scorer, root / "scorer.safetensors")
     with pytest.raises(ValueError, match=r"siglip \(mine\.safetensors\): give that file with --encoder-weights"):
+        _score(root)
+    assert material.encoder_trained_on(scorer, root / "mine.safetensors") == "siglip"
+
+
+def test_without_a_scorer_and_with_one_that_cannot_be_used(root):
+    with pytest.raises(ValueError, match=r"There are three ways to one: PASTA_Q1\.pth"):
+        _score(root, scorer=None)
+    (root / "scorer.safetensors").write_bytes(b"?")
+    with pytest.raises(ValueError, match="`--scorer` names what cannot be used"):
         _score(root)
 
 

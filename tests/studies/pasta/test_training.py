@@ -23,11 +23,14 @@ from html_pages import HTMLPage
 from kills import raising
 from quantus_concepts import PASTAScore
 from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
+from quantus_concepts.pasta.applications.robustness import RobustnessPairs
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import scorers, training
+from quantus_concepts.studies.pasta.material import voted_questions
 from quantus_concepts.studies.pasta.report import training_report
 from quantus_concepts.studies.pasta.scorers import SCORER
 
@@ -194,6 +197,20 @@ def test_ratings_in_one_table(tmp_path: Path) -> None:
     assert scorer.questions == ("Q1", "Q3")
     assert list(scorer.labels) == ["dog", "fish", "newt"]
     assert scorer.metadata["ratings"] == "ratings.csv"
+    with pytest.raises(ValueError, match=r"some of Q1, Q3, the questions with votes in ratings.csv, but got 'Q1,Q5'"):
+        voted_questions("Q1,Q5", PastaRatings(tmp_path / "ratings.csv"))
+
+
+def test_one_pair_of_each_perturbation_is_drawn() -> None:
+    names = tuple(PERTURBATIONS)[:2]
+    images, maps, classes = torch.rand(3, 3, 8, 8), np.arange(3 * 64.0).reshape(3, 1, 8, 8), np.zeros(3, int)
+    pairs = RobustnessPairs(
+        *("Q5", images, images.flip(0), maps, maps[::-1], classes, classes),
+        *((names[1], names[0], names[1]), np.array([0.5, 1.0, 2.0]), np.arange(3), 0, 0),
+    )
+    rows = training.perturbation_rows(pairs)
+    assert [row.label for row in rows] == [f"{names[0]}, 1", f"{names[1]}, 0.5"]
+    np.testing.assert_array_equal(rows[1].cells[1], images[2].permute(1, 2, 0).numpy())
 
 
 @pytest.mark.parametrize(

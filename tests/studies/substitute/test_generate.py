@@ -22,7 +22,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitute import filtering
 from quantus_concepts.studies.substitute.filtering import Answer, question_about
 from quantus_concepts.studies.substitute.generation import image_seed
-from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, options_of, paper_texts
+from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, options_of, paper_texts, read_pairs
 from tiny_pipelines import tiny_stable_diffusion, write_letter_model
 
 JAY, BLACK = "Blue_Jay", "has_crown_color--black"
@@ -189,6 +189,18 @@ def test_a_model_without_letters_is_an_error(tmp_path: Path, capsys: pytest.Capt
     assert main(filter_command(generated, model, tmp_path / "out")) == 2
     assert "no token 'A'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_filter_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`--model` to be a model of transformers .* cannot be loaded"):
+        filtering.load_letter_model(str(tmp_path), torch.float32, torch.device("cpu"))
+    table = pd.DataFrame([("a.png", "Sure!", 0.5, False)], columns=filtering.ANSWERS)
+    with pytest.raises(ValueError, match="letter of a choice but it did on none of 2 images, on the last with 'Sure!'"):
+        filtering._check_letters([table, table])
+    file = write_generated(tmp_path / "generated") / f"{JAY}--{BLACK}" / "pair.json"
+    file.write_text('{"bird": "Blue_Jay"}')
+    with pytest.raises(ValueError, match=r"pair\.json is not what `substitute generate` writes"):
+        read_pairs(tmp_path / "generated")
 
 
 def test_an_interrupted_filter_asks_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

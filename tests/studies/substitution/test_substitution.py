@@ -232,6 +232,7 @@ def test_the_page_is_well_formed(finished):
         ("--data sub --root .", "Expected `--cub-root` with `--data sub`"),
         ("--data sub --root . --cub-root . --seeds 2", "`--seeds` has no effect"),
         ("--correlations 0,2", "`--correlations`"),
+        ("--correlations half", "`--correlations`"),
         ("--n-train 2", "Expected `--n-train` to be at least 3, an image of each class, but got 2."),
         ("--n-classes 15 --n-concepts 4", "fewer classes (--n-classes)"),
     ],
@@ -336,4 +337,7 @@ def test_a_saved_model_that_does_not_fit_is_an_error(sub_place, capsys):
         error = capsys.readouterr().err
         assert re.search(reason, error), error
         assert "--cbm" in error
+    Path("cbm.safetensors").write_bytes(Path("cbm.safetensors").read_bytes()[:-9])
+    assert main(f"{sub_place} --cbm cbm.safetensors --out refused".split()) == 2
+    assert "`--cbm` names what cannot be used" in capsys.readouterr().err
     assert not Path("refused").exists()
