@@ -223,6 +223,10 @@ def test_normalisation() -> None:
             Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, ((0.5,) * 3, (0.5, 0.5, deviation)))
     with pytest.raises(ValueError, match="with C = 3, but got"):
         backbone.normalise(images[:, :2])
+    with pytest.raises(TypeError, match="`images` to hold numbers in"):
+        backbone.normalise(images.byte())
+    with pytest.raises(ValueError, match="`normalisation` to be"):
+        Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, (0.5, 0.5, 0.5))
     with pytest.raises(ValueError, match="`normalisation` to the Backbone"):
         Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2).normalise(images)
 

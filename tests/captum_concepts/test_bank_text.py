@@ -98,3 +98,16 @@ def test_what_does_not_fit_is_refused() -> None:
         ConceptBank.from_text(Letters(), letters, ["a", "b"], names=["a"])
     with pytest.raises(ValueError, match=r"with \{\} where the prompt goes but got 'a photo'"):
         ConceptBank.from_text(Letters(), letters, ["a"], templates=["a photo"])
+    with pytest.raises(ValueError, match="`prompts` and `templates` to hold at least one text"):
+        ConceptBank.from_text(Letters(), letters, [])
+    with pytest.raises(TypeError, match="`prompts` to be a sequence of texts"):
+        ConceptBank.from_text(Letters(), letters, "bird")
+    with pytest.raises(TypeError, match="`encode_text`, as models of open_clip have"):
+        ConceptBank.from_text(nn.Linear(1, 1), letters, ["a"])
+
+
+def test_tokens_of_any_callable_reach_the_model(model: Any) -> None:
+    bank = ConceptBank.from_text(model, lambda texts: torch.tensor([[7, 2]] * len(texts)), ["a"])
+    with torch.no_grad():
+        found = model.eval().get_text_features(torch.tensor([[7, 2]]))
+    torch.testing.assert_close(bank.cavs, nn.functional.normalize(getattr(found, "pooler_output", found), dim=1))

@@ -140,5 +140,7 @@ def test_layers_that_are_not_there_or_give_no_maps(net: Net, images: Tensor) -> 
     with pytest.raises(RuntimeError, match="Expected Net to run its layer 'spare' but it did not"):
         LayerFeatures(net, "spare")(images)
     assert hooks(net) == 0
+    with pytest.raises(TypeError, match="layer '0' to give a tensor but got tuple"):
+        LayerFeatures(nn.Sequential(nn.LSTM(3, 4)), "0")(torch.zeros(1, 2, 3))
     with pytest.raises(ValueError, match="`layer` to name a layer of Sequential"):
         last_spatial_layer(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), torch.zeros(1, 3, 2, 2))
