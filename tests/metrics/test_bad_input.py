@@ -104,7 +104,9 @@ def test_refused(call, message):
         call()
 
 
-def test_a_captum_class_is_no_explanation():
+def test_a_captum_class_is_no_explanation_and_a_name_no_model():
+    with pytest.raises(TypeError, match="`model` to be a torch"):
+        cem(model="resnet18")
     with pytest.raises(TypeError, match=r"Wrap the class: captum_concepts\.explain_func\(Saliency\)"):
         explained(CEM(LABELS), explain_func=Saliency)
 
