@@ -247,5 +247,8 @@ def test_the_network_inside_wrappers_of_a_training_is_cut() -> None:
     network = small_resnet().eval()
     backbone = from_torchvision(nn.DataParallel(Trained(net=network)))
     assert backbone.features.get_submodule("layer4") is network.layer4
+    compiled = nn.Module()
+    compiled.add_module("_orig_mod", network)
+    assert from_torchvision(compiled).features.get_submodule("layer4") is network.layer4
     with pytest.raises(ValueError, match=r"Trained, of whose parts .* have weights"):
         from_torchvision(Trained(teacher=network, student=nn.Linear(2, 2)))

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
+from captum_concepts.backbones.named import build_backbone, check_source
 from simulated_device import simulated_device
 from tiny_models import seeded
 
@@ -196,6 +197,10 @@ def test_what_cannot_be_written_is_refused(path: Path) -> None:
         PostHocCBM.load(path, download=True)
     with pytest.raises(FileNotFoundError, match="it holds no config"):
         PostHocCBM.load(path.parent, network())
+    with pytest.raises(ValueError, match="The backbone torchvision:resnet18:nonsense cannot be built"):
+        build_backbone("torchvision:resnet18:nonsense")
+    with pytest.raises(ValueError, match="`source` to be 'library:model:weights'"):
+        check_source("source", "resnet18")
 
 
 def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:

@@ -135,6 +135,8 @@ def test_same_seed_same_result_and_global_generators_untouched(model, images, ta
     torch.rand(3)
     np.random.rand(3)  # noqa: NPY002
     np.testing.assert_array_equal(explain(model, images, targets), first)
+    unseeded = explain_func(smoothed, nt_samples=2, seed=None)
+    assert not np.array_equal(unseeded(model, images, targets), unseeded(model, images, targets))
 
 
 def test_rescaled_maps_order_pixels_as_before_and_quantus_takes_them(model, images, targets):

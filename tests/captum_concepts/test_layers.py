@@ -72,6 +72,10 @@ def test_output_of_a_layer_by_hand() -> None:
     image = torch.ones(1, 1, 1, 2)
     assert LayerFeatures(model, "1")(image).tolist() == [[[[6, 6]]]]
     assert LayerFeatures(model, model[2])(image).tolist() == [[[[30, 30]]]]
+    # One inside another stops at its own layer.
+    inner = LayerFeatures(model, "0")
+    assert LayerFeatures(nn.Sequential(inner, Scale(7)), "1")(image).tolist() == [[[[14, 14]]]]
+    assert LayerFeatures(nn.Sequential(inner, Scale(7)), "0.model.0")(image).tolist() == [[[[2, 2]]]]
 
 
 def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:

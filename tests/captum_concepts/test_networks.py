@@ -23,6 +23,7 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file.txt").write_text("no data")
     save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
     torch.save({"weight": Path}, "code.pth")
+    torch.save([1], "list.pth")
 
 
 def test_a_network_from_a_file_brings_its_normalisation():
@@ -89,6 +90,7 @@ def test_what_is_no_network_is_refused_with_what_to_do(name):
         "other.safetensors": "do not fit Sequential: missing: 0.weight",
         "code.pth": "weights_only=True",
         "nowhere.pth": "there is none at nowhere.pth",
+        "list.pth": "list.pth to hold a state dict .* but got list",
     }.items(),
 )
 def test_weights_that_do_not_fit_are_refused(weights, message):
