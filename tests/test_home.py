@@ -23,3 +23,5 @@ def test_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert SceneFolder("~/scenes").class_names == ["cave"]
     assert check_path("path", "~/a/~b") == tmp_path / "a" / "~b"
     assert check_path("path", "a/~") == Path("a/~")
+    with pytest.raises(TypeError, match="`path` to be a path"):
+        check_path("path", 3)

@@ -223,6 +223,10 @@ def test_normalisation() -> None:
             Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, ((0.5,) * 3, (0.5, 0.5, deviation)))
     with pytest.raises(ValueError, match="with C = 3, but got"):
         backbone.normalise(images[:, :2])
+    with pytest.raises(TypeError, match="`images` to hold numbers in"):
+        backbone.normalise(images.byte())
+    with pytest.raises(ValueError, match="`normalisation` to be"):
+        Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, (0.5, 0.5, 0.5))
     with pytest.raises(ValueError, match="`normalisation` to the Backbone"):
         Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2).normalise(images)
 
@@ -243,5 +247,8 @@ def test_the_network_inside_wrappers_of_a_training_is_cut() -> None:
     network = small_resnet().eval()
     backbone = from_torchvision(nn.DataParallel(Trained(net=network)))
     assert backbone.features.get_submodule("layer4") is network.layer4
+    compiled = nn.Module()
+    compiled.add_module("_orig_mod", network)
+    assert from_torchvision(compiled).features.get_submodule("layer4") is network.layer4
     with pytest.raises(ValueError, match=r"Trained, of whose parts .* have weights"):
         from_torchvision(Trained(teacher=network, student=nn.Linear(2, 2)))

@@ -219,3 +219,11 @@ def test_labels_of_a_subset_are_its_own_and_those_of_a_part_of_the_images_are_no
     assert torch.equal(known_labels(DataLoader(Subset(tensors, [7, 3])))[0], labels[[7, 3]])
     weighted = WeightedRandomSampler(torch.ones(60), 20)
     assert known_labels(DataLoader(tensors, sampler=weighted)) == (None, None)
+
+
+def test_a_solver_that_does_not_converge_ends_with_a_warning(monkeypatch):
+    monkeypatch.setattr("captum_concepts.bank.directions._MOST_STEPS", 20)
+    features = 700 * torch.randn(120, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.stack([torch.arange(120) % 2, (features[:, 0] > 0).long()], 1)
+    with pytest.warns(UserWarning, match=r"SVMs of \d of 2 concepts did not converge; embeddings reach .*normalised"):
+        assert ConceptBank.fit(features, labels).cavs.isfinite().all()

@@ -77,6 +77,10 @@ def test_from_captum_points_as_captums_own_classifier():
 def test_bad_input_of_from_captum():
     with pytest.raises(ValueError, match="has no weights"):
         ConceptBank.from_captum(CAV([Concept(0, "a", None)], "x"))
+    with pytest.raises(TypeError, match=r"got NoneType.*compute_cavs"):
+        ConceptBank.from_captum([None])
+    with pytest.raises(ValueError, match=r"`concept` to name one of \['a'\]"):
+        ConceptBank.from_captum(captum_cav(["a"], [0], [[1.0]]), concept="b")
     with pytest.raises(ValueError, match=r"row for 'a' \(id 0\)"):
         ConceptBank.from_captum(captum_cav(["a"], [5], [[1.0]]))
     with pytest.raises(ValueError, match=r"one width d but got \[1, 2\]"):

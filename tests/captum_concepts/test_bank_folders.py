@@ -168,6 +168,15 @@ FAULTS = {
     "a folder inside": (lambda r: write(r / "red" / "more", 2), r"images in .*red, .* but there is a folder 'more'"),
     "of two sizes": (lambda r: write(r / "blue", 2, size=5), r"images of one size but got \(3, 4, 4\) and \(3, 5, 5\)"),
     "unreadable": (lambda r: (r / "red" / "a.png").write_text("a"), r"red/a.png cannot be read \(no known image"),
+    "a link to nothing": (lambda r: (r / "red" / "a.png").symlink_to(r / "no"), "red/a.png .* it is a link to nothing"),
+    "no positive": (lambda r: write(r / "blue" / "negative", 2), r"folder `positive` next to `negative` in .*blue"),
+    "images beside": (
+        lambda r: (write(r / "blue" / "positive", 2), write(r / "blue", 2)),
+        "nothing but the folders `positive` and `negative` in .*blue",
+    ),
+    "no random": (lambda r: (r / "random").rename(r / "others"), "a folder 'random' in .* but 'others' has neither"),
+    "one concept": (lambda r: write(r / "positive", 2), "`root` to hold one folder for each concept but .*itself"),
+    "no concept": (lambda r: (r / "red").rename(r / "random0"), "holds no folder besides those of random images"),
 }
 
 
@@ -191,3 +200,17 @@ def test_images_that_are_not_normalised_are_warned_of(root: Path) -> None:
         warnings.filterwarnings("ignore", ". of 3 concepts have a balanced")
         expected = ConceptBank.from_folders(Colours(), root, method="mean", transform=to_tensor)
     assert torch.equal(without.cavs, expected.cavs)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.full((3, 4, 4), torch.nan), "`backbone` to give finite embeddings but .* 4 of 4 images, .*red/00.png"),
+        (torch.zeros(1, 3, 4, 4), r"`transform` to give a tensor \(C, H, W\) .* but got torch.float32, \(1, 3, 4, 4\)"),
+    ],
+)
+def test_what_a_transform_gives_is_checked(tmp_path: Path, given: Tensor, message: str) -> None:
+    write(tmp_path / "red", 2)
+    write(tmp_path / "random", 2)
+    with pytest.raises(ValueError, match=message):
+        ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image: given)

@@ -98,3 +98,9 @@ def test_what_does_not_fit_is_refused() -> None:
         ConceptBank.from_text(Letters(), letters, ["a", "b"], names=["a"])
     with pytest.raises(ValueError, match=r"with \{\} where the prompt goes but got 'a photo'"):
         ConceptBank.from_text(Letters(), letters, ["a"], templates=["a photo"])
+    with pytest.raises(ValueError, match="`prompts` and `templates` to hold at least one text"):
+        ConceptBank.from_text(Letters(), letters, [])
+    with pytest.raises(TypeError, match="`prompts` to be a sequence of texts"):
+        ConceptBank.from_text(Letters(), letters, "bird")
+    with pytest.raises(TypeError, match="`encode_text`, as models of open_clip have"):
+        ConceptBank.from_text(nn.Linear(1, 1), letters, ["a"])

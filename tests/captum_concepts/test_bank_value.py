@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from captum_concepts import ConceptBank
 
@@ -39,6 +40,9 @@ def test_array_is_copied_and_named():
         ({"intercepts": [0.0]}, ValueError, r"`intercepts` to have shape \(L,\) = \(2,\) but got \(1,\)"),
         ({"names": ["a", "a"]}, ValueError, "`names` to hold different names"),
         ({"names": {"a", "b"}}, TypeError, "a set, which has no order"),
+        ({"cavs": np.eye(2, dtype=bool)}, TypeError, "`cavs` to hold numbers .* Is it a mask"),
+        ({"cavs": np.ones((2, 0))}, ValueError, "`cavs` to hold at least one number"),
+        ({"test_accuracy": [0.5, 1.5]}, ValueError, r"`test_accuracy` to lie in \[0, 1\]"),
     ],
 )
 def test_bad_banks_are_refused(arguments, error, message):
@@ -60,6 +64,7 @@ def test_select_keeps_the_order_given(bank, chosen):
     for wrong, message in (
         (["red wings"], r"nearest are \['red wing'"),
         ([3], "`concepts`"),
+        ([], "`concepts` to select at least one"),
         ([0, 0], "more than once"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -72,6 +77,8 @@ def test_rename(bank):
     assert bank.rename({"beak": "red wing", "red wing": "beak"}).names == ["beak", "long tail", "red wing"]
     with pytest.raises(ValueError, match="more than once"):
         bank.rename({"beak": "red wing"})
+    with pytest.raises(ValueError, match=r"'beek'\. The nearest of the 3 are \['beak'"):
+        bank.rename({"beek": "bill"})
 
 
 def test_join_keeps_rows_accuracies_and_settings():
@@ -89,6 +96,8 @@ def test_join_keeps_rows_accuracies_and_settings():
         ConceptBank.join([first, ConceptBank(np.eye(3))])
     with pytest.raises(ValueError, match="different names"):
         ConceptBank.join([first, first])
+    with pytest.raises(ValueError, match="`banks` to hold at least one"):
+        ConceptBank.join([])
 
 
 def test_cleaned_drops_what_is_hardly_recognised_and_says_so():
@@ -137,3 +146,26 @@ def test_every_flipped_bit_is_noticed(bank, tmp_path):
             continue
         # The header of safetensors has spaces and an order of its own, which say nothing.
         assert same(loaded, bank)
+
+
+@pytest.mark.parametrize(("names", "message"), [('["a", "b"]', "`intercepts` to have shape"), ('"ab"', "its metadata")])
+def test_files_that_do_not_fit_together_are_damaged(tmp_path, names, message):
+    path, metadata = tmp_path / "bank", {"kind": "captum_concepts.ConceptBank", "names": names, "settings": "{}"}
+    tensors = {"cavs": torch.ones(2, 2), "intercepts": torch.ones(3)}
+    save_file(tensors | {f"{part}_accuracy": torch.ones(2) for part in ("train", "test")}, path, metadata)
+    with pytest.raises(ValueError, match=f"damaged concept bank: .*{message}"):
+        ConceptBank.load(path)
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):
+    path = tmp_path / "bank.safetensors"
+    bank.save(path)
+    bank.settings["bad"] = object()
+    with pytest.raises(TypeError, match="`settings` of the bank to hold what JSON can"):
+        bank.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
+    assert ConceptBank.load(path).names == bank.names
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        bank.save(tmp_path / "missing" / "bank.safetensors")
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        bank.save(tmp_path)

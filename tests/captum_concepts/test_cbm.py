@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from captum_concepts.backbones import Backbone
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
@@ -217,9 +218,17 @@ def test_concept_layer_of_another_form_needs_a_projection():
             "`concept_layer` to give logits",
         ),
         (lambda: BottleneckCBM(nn.Identity(), nn.Conv2d(D, L, 3), nn.Linear(L, K)), "look at one pixel only"),
+        (lambda: post_hoc("cosine"), "`values` to be one of"),
+        (lambda: post_hoc(pool=lambda f: f.mean(3))(images()), r"`pool` to give embeddings \(N, d\) = \(\*, 4\)"),
+        (
+            lambda: PostHocCBM(Backbone(backbone(), "mean", None, D), random_bank(), nn.Linear(L, K), pool=len),
+            "`pool` and `maps` to be left out",
+        ),
+        (lambda: bottleneck(project=lambda f, _: f.mean(3)).concept_maps(images()), "`project` to give maps"),
+        (lambda: post_hoc().concept_maps(images(), torch.tensor([0.0])), "`concepts` to hold concept indices"),
         (lambda: BottleneckCBM(nn.Identity(), nn.Conv2d(D, L * D, 1, groups=D), nn.Linear(L, K)), "one pixel only"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make()

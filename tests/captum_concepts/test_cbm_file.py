@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
+from captum_concepts.backbones.named import build_backbone, check_source
 from simulated_device import simulated_device
 from tiny_models import seeded
 
@@ -173,6 +174,7 @@ SPOILT: dict[str, tuple[Any, str]] = {
     "a newer version": ({"version": "2"}, "version '2' but this is read: 1. Update"),
     "a layer that is none": ({"head": {"layer": "Embedding", "settings": {}}}, "its head cannot be built"),
     "NaN": (NAN, "weight holds NaN or infinity"),
+    "unknown values": ({"values": "cosine"}, "damaged concept model: its values are 'cosine'"),
 }
 
 
@@ -190,6 +192,15 @@ def test_what_cannot_be_written_is_refused(path: Path) -> None:
         PostHocCBM(network(), bank(), Disguised(3, 5)).save(path)
     with pytest.raises(FileNotFoundError, match="There is no concept model"):
         PostHocCBM.load(path, network())
+    PostHocCBM(network(), bank(), head()).save(path)
+    with pytest.raises(ValueError, match=r"`features`.* Its embedding has 4 dimensions"):
+        PostHocCBM.load(path, download=True)
+    with pytest.raises(FileNotFoundError, match="it holds no config"):
+        PostHocCBM.load(path.parent, network())
+    with pytest.raises(ValueError, match="The backbone torchvision:resnet18:nonsense cannot be built"):
+        build_backbone("torchvision:resnet18:nonsense")
+    with pytest.raises(ValueError, match="`source` to be 'library:model:weights'"):
+        check_source("source", "resnet18")
 
 
 def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:

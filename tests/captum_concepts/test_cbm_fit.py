@@ -122,6 +122,10 @@ X, Y, V = labelled_images(40)
         (loader_of(X, Y, shuffle=True), {"concept_labels": V}, "not to shuffle"),
         (loader_of(X, Y), {"concept_labels": V[:30]}, r"\(40, \*\) but got \(30, 2\)"),
         (loader_of(X, Y, V), {"bank": ConceptBank(np.eye(17))}, "with d = 17, the width of the concepts"),
+        ([], {}, "`loader` to give at least one batch"),
+        (loader_of(X, Y, V), {"bank": ConceptBank(np.eye(3)), "names": ["a"]}, "`bank`.* alone but got `names`"),
+        (loader_of(X, Y, V), {"class_names": ["a"]}, "`n_classes` to be at least"),
+        (loader_of(X, Y, V), {"class_names": ["a"], "n_classes": 3}, "`class_names` to hold K = 3 names but got 1"),
     ],
 )
 def test_bad_input_of_fit(loader, kwargs, message):

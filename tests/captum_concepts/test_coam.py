@@ -208,3 +208,21 @@ def test_layers_without_the_maps_of_the_concepts_are_refused(behind, photos):
     inner = CoAM(model.concept_predictor, "features.1", model.bank.select([1, 3]))
     with untouched(model), pytest.raises(ValueError, match=r"are of, but ReLU gives others\. Use `CoAM\.of\(model\)`"):
         inner.attribute(photos)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, c, x: CoAM(m, "features"), "`layer` and `cavs` together"),
+        (lambda m, c, x: CoAM(lambda images: m(images), "features", c), "`layer` to be a module"),
+        (lambda m, c, x: CoAM(m), "`forward_func` to be a concept model .* but got Predictor"),
+        (lambda m, c, x: CoAM.of(m), "`model` to be a concept model"),
+        (lambda m, c, x: CoAM(m, nn.ReLU(), c).attribute(x), "`layer` to take part in the forward pass but ReLU"),
+        (lambda m, c, x: CoAM(m, "features", c).attribute(x, input_shaped=True), "`target` to name a concept"),
+        (lambda m, c, x: CoAM(m, "features", c).attribute((x, x), 0, input_shaped=True), "`inputs` to be one image"),
+        (lambda m, c, x: CoAM(TinyConceptModel()).attribute(x, 0, x), "`inputs` to be one batch of images"),
+    ],
+)
+def test_refused(model, cavs, images, call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(model, cavs, images)

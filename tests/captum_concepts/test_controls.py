@@ -115,3 +115,8 @@ def test_hosts(images, control):
     for place in ((2, 0, 0), (1, 0, 9), (1, -1), 2):
         with pytest.raises(ValueError, match=r"`target` to hold places in outputs \(N, 2, 9, 7\) but got .* at 0"):
             control(nn.Conv2d(3, 2, 1)).attribute(images, place)
+
+
+def test_edges_of_whole_numbers_are_refused(images):
+    with pytest.raises(TypeError, match="`inputs` to hold floats"):
+        SobelEdges(net()).attribute(images.byte())

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from captum_concepts import Backbone, LayerFeatures, embed
+from refusals import refusals
 
 LEVELS = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).float()
 FEATURES = nn.Conv2d(3, 5, 1)
@@ -93,3 +94,18 @@ def test_class_labels_of_one_meaning_are_taken(labels: list[Any]) -> None:
     for wrong, message in (([-1, 0], "smallest value -1"), ([0, 1, 0], r"`labels` to have shape \(N,\) = \(2,\)")):
         with pytest.raises(ValueError, match=message):
             embed(FEATURES, [(LEVELS / 255, torch.tensor(wrong))])
+
+
+test_refused = refusals(
+    (lambda: embed(FEATURES, []), "`loader` to give at least one batch"),
+    (lambda: embed(FEATURES, [{"pixels": LEVELS}]), "`loader` to give dicts with the keys"),
+    (lambda: embed(FEATURES, [(LEVELS[0], 3)]), "`loader` to give labels as a tensor but got int"),
+    (lambda: embed(FEATURES, [(LEVELS, torch.tensor([0.5, 0.5]))]), "`labels` to hold indices"),
+    error=(TypeError, ValueError),
+)
+
+
+def test_errors_of_a_backbone_name_the_shape_of_its_input() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        embed(nn.Linear(7, 2), [LEVELS / 255])
+    assert "type Linear, on images of shape (2, 3, 4, 4)" in caught.value.__notes__[0]

@@ -135,6 +135,8 @@ def test_same_seed_same_result_and_global_generators_untouched(model, images, ta
     torch.rand(3)
     np.random.rand(3)  # noqa: NPY002
     np.testing.assert_array_equal(explain(model, images, targets), first)
+    unseeded = explain_func(smoothed, nt_samples=2, seed=None)
+    assert not np.array_equal(unseeded(model, images, targets), unseeded(model, images, targets))
 
 
 def test_rescaled_maps_order_pixels_as_before_and_quantus_takes_them(model, images, targets):
@@ -209,6 +211,9 @@ def test_coam_through_pickle_and_quantus(model, images, targets):
     assert np.isfinite(results["CoAM"]["Max"]).all()
 
 
+ONE_NUMBER = nn.Sequential(nn.Flatten(), nn.Linear(360, 1), nn.Flatten(0))
+
+
 @pytest.mark.parametrize(
     ("explain", "change", "message"),
     [
@@ -216,10 +221,14 @@ def test_coam_through_pickle_and_quantus(model, images, targets):
         (explain_func(lambda m: Saliency(Net(9))), {}, r"explains another Net"),
         (explain_func(Saliency), {"targets": np.arange(6)}, r"`targets` .* \(N,\) = \(7,\)"),
         (explain_func(Saliency), {"targets": np.array([0, 1, 5, 2, 0, 0, 0])}, r"from 0 to 4.* but got 5 at 2"),
+        (explain_func(LayerGradCam, layer="head"), {}, r"got \(7, 1\).*keeps the spatial"),
+        (explain_func(IntegratedGradients, return_convergence_delta=True), {}, "to be one tensor but got tuple"),
+        (explain_func(Saliency), {"model": ONE_NUMBER}, r"return outputs \(N, K\), .* but got shape \(7,\)"),
+        (explain_func(LayerGradCam, layer="features"), {"model": lambda x: x}, "`model` to be an nn"),
     ],
 )
 def test_bad_calls(model, images, targets, explain, change, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         explain(**{"model": model, "inputs": images, "targets": targets, **change})
 
 

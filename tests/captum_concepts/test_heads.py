@@ -87,6 +87,8 @@ def test_a_class_without_a_sample_is_never_predicted(fit):
         (fit_logistic, {"values": [[0.0], [np.nan], [1.0], [2.0]]}, ValueError, "`values` to be finite"),
         (fit_logistic, {"C": 0}, ValueError, r"`C` to lie in \(0, inf"),
         (fit_elastic_net, {"alpha": 0}, ValueError, r"`alpha` to lie in \(0, inf"),
+        (fit_logistic, {"n_classes": 1}, ValueError, "`n_classes` to be at least 2"),
+        (fit_logistic, {"C": "strong"}, TypeError, "`C` to be a number"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(fit, changes, error, message):

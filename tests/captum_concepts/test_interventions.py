@@ -170,6 +170,8 @@ def test_a_model_with_a_residual_is_a_concept_model() -> None:
     torch.testing.assert_close(pruned(images).detach(), expected)
     with pytest.raises(ValueError, match="no residual yet"):
         fit_residual(model, [(images, labels)])
+    with pytest.warns(UserWarning, match=r"fit_residual has not converged in `max_iter` = 2 steps.* or lower `C`"):
+        fit_residual(cbm, [(images, labels)], max_iter=2)
 
 
 X, Y = torch.randn(8, 3, generator=torch.Generator().manual_seed(3)), torch.arange(8) % 2
@@ -178,6 +180,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "values of another number": (lambda: post_hoc().intervene(INPUTS, [0, 1], [1.0, 2.0, 3.0]), "`values` to be one"),
     "levels that descend": (lambda: post_hoc().intervene(INPUTS, [0], [1], DESCENDING), "no low one is above"),
     "a class that is not there": (lambda: prune(post_hoc(), 0, 2), r"`classes` to lie in \[0, 1\]"),
+    "a concept twice": (lambda: post_hoc().intervene(INPUTS, [1, 1], 1.0), "some occur twice"),
+    "one number an input": (lambda: post_hoc().intervene(INPUTS[:, 0], [0], 1.0), "`inputs` to have shape"),
+    "a residual without labels": (lambda: fit_residual(post_hoc(), Embeddings(X, None, None)), "class labels"),
+    "a classifier of another width": (
+        lambda: ResidualCBM.of_classifier(nn.Identity(), ConceptBank(torch.eye(3)), nn.Linear(4, 2)),
+        "`classifier` to take embeddings",
+    ),
     "a residual of another width": (
         lambda: ResidualCBM(post_hoc(), nn.Linear(4, 2)),
         r"\(3, 2\) numbers but got \(4, 2",

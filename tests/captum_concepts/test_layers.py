@@ -72,6 +72,10 @@ def test_output_of_a_layer_by_hand() -> None:
     image = torch.ones(1, 1, 1, 2)
     assert LayerFeatures(model, "1")(image).tolist() == [[[[6, 6]]]]
     assert LayerFeatures(model, model[2])(image).tolist() == [[[[30, 30]]]]
+    # One inside another stops at its own layer.
+    inner = LayerFeatures(model, "0")
+    assert LayerFeatures(nn.Sequential(inner, Scale(7)), "1")(image).tolist() == [[[[14, 14]]]]
+    assert LayerFeatures(nn.Sequential(inner, Scale(7)), "0.model.0")(image).tolist() == [[[[2, 2]]]]
 
 
 def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
@@ -140,5 +144,7 @@ def test_layers_that_are_not_there_or_give_no_maps(net: Net, images: Tensor) -> 
     with pytest.raises(RuntimeError, match="Expected Net to run its layer 'spare' but it did not"):
         LayerFeatures(net, "spare")(images)
     assert hooks(net) == 0
+    with pytest.raises(TypeError, match="layer '0' to give a tensor but got tuple"):
+        LayerFeatures(nn.Sequential(nn.LSTM(3, 4)), "0")(torch.zeros(1, 2, 3))
     with pytest.raises(ValueError, match="`layer` to name a layer of Sequential"):
         last_spatial_layer(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), torch.zeros(1, 3, 2, 2))

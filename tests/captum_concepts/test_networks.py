@@ -23,6 +23,7 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file.txt").write_text("no data")
     save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
     torch.save({"weight": Path}, "code.pth")
+    torch.save([1], "list.pth")
 
 
 def test_a_network_from_a_file_brings_its_normalisation():
@@ -71,6 +72,8 @@ REFUSED = {
     "resnet81": "Nearest: .*resnet18",
     "plain.py:model": "not known.*MEAN and STD",
     "half.py:model": "only one of MEAN and STD",
+    "network.py:several": "to return an nn.Module but got list",
+    "network.py:fails": r"fails\(\) in network.py failed: .*no such",
 }
 
 
@@ -86,6 +89,8 @@ def test_what_is_no_network_is_refused_with_what_to_do(name):
         "file.txt": "file.txt holds no weights that can be read safely",
         "other.safetensors": "do not fit Sequential: missing: 0.weight",
         "code.pth": "weights_only=True",
+        "nowhere.pth": "there is none at nowhere.pth",
+        "list.pth": "list.pth to hold a state dict .* but got list",
     }.items(),
 )
 def test_weights_that_do_not_fit_are_refused(weights, message):
@@ -103,3 +108,23 @@ def test_an_older_torch_reads_safetensors_only(monkeypatch: pytest.MonkeyPatch) 
     load_network("network.py:model", "weights.safetensors")
     with pytest.raises(ValueError, match=r"weights.pth .* torch 2\.9\.1\+cpu cannot read safely.*safetensors"):
         load_network("network.py:model", "weights.pth")
+
+
+def test_a_network_of_pytorchcv_by_name() -> None:
+    pytest.importorskip("pytorchcv")
+    network = load_network("resnet18_cub", "none")
+    backbone, _ = cut_network(network, None, torch.zeros(1, 3, 224, 224))
+    assert (network.mean, network.std, backbone.channels) == ((0.5, 0.5, 0.5), (2.0, 2.0, 2.0), 512)
+
+
+def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchvision.models.get_model", raising(OSError("no network")))
+    with pytest.raises(ValueError, match=r"weights of resnet18 could not be loaded .*no network.* file with --weights"):
+        load_network("resnet18")
+
+
+def test_wrong_images_and_channels_are_refused() -> None:
+    with pytest.raises(ValueError, match="`mean` to hold 3 numbers but got 2"):
+        load_network("network.py:model", mean=(0.0, 0.0), std=(1.0, 1.0))
+    with pytest.raises(ValueError, match=r"does not take images of shape \(3, 24, 24\).*--image-size"):
+        cut_network(load_network("network.py:grey"), None, torch.zeros(1, 3, 24, 24))

@@ -26,7 +26,9 @@ from captum_concepts.attributions.methods import (
     PAPER_METHODS,
     SMOOTHED_METHODS,
     build_method,
+    build_methods,
 )
+from refusals import refusals
 from untouched import untouched
 
 SETTINGS = {"n_samples": 3, "n_steps": 4}
@@ -236,3 +238,12 @@ def test_baseline(model, images, targets):
     np.testing.assert_allclose(smooth, expected.detach().numpy(), atol=1e-6)
     with pytest.raises(ValueError, match=r"`baseline` to have shape \(C,\) or \(C, H, W\)"):
         build_method("integrated gradients", baseline=np.zeros(2))(model, images, targets)
+
+
+test_refused = refusals(
+    (lambda: build_method("integrated gradients", baseline=np.ones((2, 2))), "`baseline` to be a number"),
+    (lambda: build_method("integrated gradients", baseline=np.nan), "`baseline` to be finite"),
+    (lambda: build_methods("Grad-CAM"), "`names` to be a sequence of names"),
+    (lambda: build_method("SmoothGrad", n_samples=2.5), "`n_samples` to be a whole number"),
+    error=(TypeError, ValueError),
+)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from captum_concepts._support.files import write_atomically
-from captum_concepts._support.running import to_host
+from captum_concepts._support.running import run_file, to_host
 from simulated_device import simulated_device
 
 
@@ -47,3 +48,13 @@ def test_to_host_moves_all_tensors_in_one_transfer():
         torch.testing.assert_close(copied, other.detach(), rtol=0, atol=0, equal_nan=True)
     assert not any(tensor.requires_grad for tensor in copies)
     assert to_host() == []
+
+
+def test_a_users_file_may_be_called_as_a_library_and_its_errors_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "torch.py"
+    path.write_text("n = 2\n")
+    assert run_file(path).n == 2
+    assert sys.modules["torch"] is torch
+    path.write_text("1 / 0")
+    with pytest.raises(ValueError, match=r"torch.py cannot be run: ZeroDivisionError: division by zero"):
+        run_file(path)

@@ -165,3 +165,9 @@ def test_concepts_by_name_custom_pictures_and_bad_arguments() -> None:
         show_concepts(cbm(), IMAGES, labels=[0])
     with pytest.raises(ValueError, match=r"`concept_labels` to have shape \(N, L\) = \(5, 3\)"):
         show_concepts(cbm(), IMAGES, concept_labels=[[1]])
+    with pytest.raises(ValueError, match="`by` to be one of"):
+        show_concepts(cbm(), IMAGES, by="size")
+    with pytest.raises(ValueError, match="`by` to be 'value'"):
+        show_concepts(network(), IMAGES, layer="1", bank=cbm().bank, by="weight")
+    with pytest.raises(ValueError, match="`class_names` to hold K = "):
+        show_concepts(cbm(), IMAGES, class_names=["a"])

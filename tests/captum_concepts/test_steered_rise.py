@@ -182,6 +182,11 @@ def test_bad_arguments(images):
         attribution.attribute(images, TARGETS, activation="none", **SETTINGS)
     with pytest.raises(ValueError, match=r"`lam` to lie in \[0, 1\]"):
         attribution.attribute(images, TARGETS, lam=1.5, **SETTINGS)
+    for target, message in ((5, "since there are 5, but got 5"), (-1, "but got -1 at 0")):
+        with pytest.raises(ValueError, match=message):
+            attribution.attribute(images, target, **SETTINGS)
+    with pytest.raises(ValueError, match="`cells` to be a whole number or two"):
+        attribution.attribute(images, TARGETS, cells=(3, 3, 3))
 
 
 @pytest.mark.parametrize(

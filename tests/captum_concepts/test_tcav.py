@@ -275,6 +275,8 @@ def test_permutation_test_keeps_its_size():
 def test_bad_input(model, positive, negative, inputs, message):
     with pytest.raises(ValueError, match=message):
         tcav_score(model, ["hidden"], positive, negative, inputs, 0, **SMALL)
+    with pytest.raises(TypeError, match="`layers` to be a sequence of names, at least one, but got 'hidden'"):
+        tcav_score(model, "hidden", positive, negative, inputs, 0)
 
 
 # Concepts in folders
@@ -421,3 +423,23 @@ def test_scores_are_drawn_with_their_spread(root: Path) -> None:
         ends = range_.get_y(), range_.get_y() + range_.get_height()
         assert ends == pytest.approx((np.nanmin(layer.random_derivatives), np.nanmax(layer.random_derivatives)) / unit)
     assert [text.get_text() for text in below.texts] == ["*"] * 3
+
+
+def test_what_scores_say_of_themselves(root: Path) -> None:
+    scores = score_folders(root)
+    assert repr(scores["bright"]).endswith(f"p = {scores['bright'].layers['mean'].p_adjusted:.3f})")
+    by_t = score_folders(root, test="t")
+    assert repr(by_t).startswith(f"TCAVScores(bright: p = {by_t['bright'].layers['mean'].p_value:.2g}, ")
+    assert "own: no p-value" in repr(by_t)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.full((3, 4, 4), math.nan), "layer 'mean' to give finite numbers but .* for 17 of 17 images"),
+        (torch.zeros(3, 2, 2), r"`transform` .* `inputs`, \(C, H, W\) = \(3, 4, 4\), but got \(3, 2, 2\)"),
+    ],
+)
+def test_what_a_transform_gives_is_checked(root: Path, given: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        score_folders(root, transform=lambda image: given)

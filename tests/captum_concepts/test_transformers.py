@@ -118,3 +118,13 @@ def test_an_open_clip_configuration_cannot_ask_for_code(part: str, repository: P
     with pytest.raises((ValueError, AssertionError), match=r"custom code|trust_remote_code|does not recognize|found"):
         load(f"open_clip:local-dir:{repository}")
     assert not (repository.parent / "run").exists()
+
+
+def test_outputs_of_a_processor_and_names_are_refused() -> None:
+    vit = from_transformers(build_model("ViTModel"))
+    with pytest.raises(TypeError, match=r'but got BatchFeature\. .* pass its "pixel_values"\.'):
+        vit.features(transformers.BatchFeature({"pixel_values": torch.zeros(1, 3, 32, 32)}))
+    with pytest.raises(TypeError, match=r"the name 'own/vit'\. Load it first, with `AutoModelFor"):
+        from_transformers("own/vit")
+    with pytest.raises(TypeError, match="`processor` to be an image processor"):
+        from_transformers(build_model("ViTModel"), nn.Conv2d(3, 4, 3))

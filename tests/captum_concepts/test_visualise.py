@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from captum_concepts.pictures.gallery import gallery, overlay, plot_coam
 from reference.clm import upsample
@@ -115,8 +116,8 @@ def test_forms_of_images_and_what_does_not_fit(rows):
     image = np.random.default_rng(0).integers(0, 256, (6, 8, 3)) / 255
     values, levels = np.arange(4.0).reshape(2, 2), (image * 255).round().astype(np.uint8)
     expected = overlay(image, values)
-    for form in (np.moveaxis(image, -1, 0), levels, torch.tensor(levels).permute(2, 0, 1)):
-        np.testing.assert_allclose(overlay(form, values), expected, atol=1e-6)
+    for form in (np.moveaxis(image, -1, 0), levels, torch.tensor(levels).permute(2, 0, 1), image[None]):
+        np.testing.assert_allclose(overlay(form, values[None, None]), expected, atol=1e-6)
     np.testing.assert_allclose(overlay(image[..., 0], values), overlay(np.repeat(image[..., :1], 3, -1), values))
     with pytest.raises(ValueError, match="Undo the normalisation"):
         overlay(image + 1.1, values)
@@ -128,6 +129,16 @@ def test_forms_of_images_and_what_does_not_fit(rows):
         gallery(**rows | {"images": np.zeros((2, 12, 10, 3))})
     with pytest.raises(ValueError, match=r"`present` to have shape \(N, k\) = \(3, 2\)"):
         gallery(**rows | {"present": np.ones((3, 3))})
+    with pytest.raises(ValueError, match="`threshold` to be a number"):
+        overlay(image, values, coloured=False)
+    with pytest.raises(ValueError, match="`image` to hold an image"):
+        overlay(np.zeros((4, 5, 2)), values)
+    with pytest.raises(ValueError, match=r"`names` to hold k = 2 names.*lengths \[1, 2\]"):
+        gallery(**rows | {"names": [["a", "b"], ["c"], ["d", "e"]]})
+    with pytest.raises(ValueError, match="`class_names` to have length N = 3 but got 1"):
+        gallery(**rows | {"class_names": ["jay"]})
+    with pytest.raises(ValueError, match=r"`axes` to have shape \(N, columns\) = \(3, 4\)"):
+        gallery(**rows, axes=Figure().subplots(3, 3))
     _, ax = plot_coam(image, values, "has_crown::blue_$5 and $6", present=False)
     assert ax.get_title() == "✗ crown: blue $5 and\n$6"
     np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values, coloured="blend"))

@@ -124,7 +124,15 @@ def test_votes_joined_agree_with_the_reference(how):
     np.testing.assert_array_equal(shaped.ravel(), join_votes(votes[:, ::-1], how))
 
 
+def test_without_two_annotators_or_any_there_is_nothing_to_compare():
+    assert human_figures(np.array([[3.0], [4.0]])) is None
+    assert ceiling(np.array([[3.0, NAN], [NAN, 4.0]])) is None
+    for how in ("mode", "mean", "median"):
+        np.testing.assert_array_equal(join_votes(np.zeros((2, 0)), how), [NAN, NAN])
+
+
 test_refused = refusals(
+    (lambda: join_votes(3), r"`votes` to have shape \(..., A\)"),
     (lambda: figures([1, 2, 3], [1, 2]), r"`targets` to have shape \(N,\) = \(3,\) but got \(2,\)"),
     (lambda: figures([0.5, 2], [1, 2]), r"`scores` to lie in \[1, 5\] but 1 of 2 do not, the first is 0.5"),
     (lambda: human_figures(np.array([[1.0, 7.0]])), "`votes` to hold whole votes"),

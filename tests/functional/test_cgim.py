@@ -177,6 +177,16 @@ def test_correlation_of_an_oracle_and_of_permuted_classes():
     assert min(cosines) > 0.5
 
 
+def test_means_of_several_processes_are_merged():
+    values, classes = torch.tensor([[1.0, 2], [3, 6], [5, 0]]), [0, 0, 1]
+    whole, first, second = (ClassMeans(2, 2) for _ in range(3))
+    whole.update(values, classes)
+    first.update(values[:1], classes[:1])
+    second.update(values[1:], classes[1:])
+    first.merge(second)
+    assert first.compute().tolist() == whole.compute().tolist() == [[2, 4], [5, 0]]
+
+
 def refused_update(*arguments: Any) -> None:
     means = ClassMeans(4, 3)
     try:

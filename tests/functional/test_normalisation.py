@@ -41,6 +41,14 @@ def test_what_is_not_finite_spoils_its_image_only():
     assert np.isfinite(scaled[[0, 2]]).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.uint8, bool])
+def test_kinds_of_numbers(dtype):
+    maps = (np.arange(12).reshape(1, 1, 3, 4) % 2).astype(dtype)
+    scaled = positive_percentile(maps)
+    assert scaled.dtype == (dtype if np.dtype(dtype).kind == "f" else np.float32)
+    np.testing.assert_array_equal(scaled, maps)
+
+
 @pytest.mark.parametrize("percentile", [50.0, 99.0])
 def test_half_precision_takes_the_way_of_accelerators_to_the_same_values(percentile):
     # Values that half precision holds exactly, so that only the selection can differ.

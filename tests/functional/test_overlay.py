@@ -99,6 +99,7 @@ def test_resizing_shrinks_smoothly_and_stays_within_its_values():
 test_refused = refusals(
     (lambda: overlay(torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4)), r"`images` .*\(N, 3, H, W\)"),
     (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.full((2, 4, 4), torch.nan)), "`maps` to be finite"),
+    (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), colours="bwrr"), "`colours` .*Nearest: .*bwr"),
     (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), weight=1.5), r"`weight` to lie in \[0, 1\]"),
     (lambda: unit_maps(torch.zeros(1, 2, 2) + 1.5, "none"), r"`maps` to lie in \[0, 1\].*normalise='min-max'"),
 )

@@ -144,6 +144,8 @@ def test_thresholds_agrees_with_the_reference(shape, size):
 
 test_refused = refusals(
     (lambda: point_hits(torch.ones(2, 7, 7), torch.ones(2, 2), (9, 9)), r"`points` to have shape \(B, Q, 2\)"),
+    (lambda: point_hits(torch.ones(2, 7, 7), torch.ones(2, 0, 2), (9, 9)), "`points` to have at least one entry"),
+    (lambda: point_hits(torch.ones(2, 7, 7), torch.ones(2, 1, 2), (9, 9), ()), "`alphas` to hold at least one"),
     (lambda: point_hits(torch.ones(2, 7, 7), torch.zeros(2, 1, 2), (9, 9), (0,)), r"`alphas` to lie in \(0, 12\]"),
     (lambda: point_hits(torch.ones(2, 7, 7), torch.full((2, 1, 2), 9.1), (9, 9)), "`points` .* 2 of them are outside"),
     (

@@ -62,6 +62,7 @@ GOOD: dict[str, Callable[[np.ndarray], Any]] = {
     "masked, nothing hidden": lambda values: np.ma.masked_array(values, mask=False),
 }
 BAD: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+    "no values": (lambda values: values.reshape(N, -1)[:, :0], "without a value"),
     "objects": (lambda values: values.astype(object), "not numeric but object"),
     "ragged": (lambda values: [row[: i + 1] for i, row in enumerate(values.reshape(N, -1))], "gave no array but list"),
     "nothing": (lambda values: None, r"shape \(\)"),

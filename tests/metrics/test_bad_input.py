@@ -84,6 +84,7 @@ REFUSED = {
     "regions of another size": (lambda: mcs({"s_batch": MASKS[..., :6]}), r"`s_batch` .* but got \(12, 6\)"),
     "empty regions": (lambda: mcs(masks=MASKS * 0), r"`masks` .* all 6 masks are empty"),
     "no region": (lambda: mcs({"s_batch": None}), r"pass `s_batch` .*or bind `masks`"),
+    "no images": (lambda: mcs({"x_batch": IMAGES[:, 0, 0]}), r"`x_batch` to be images \(N, C, H, W\)"),
     "no contrast labels": (lambda: mcs(contrast_labels=None), r"MCS needs argument `contrast_labels`"),
     "no function": (lambda: mcs({"a_batch": IMAGES, "explain_func": None}), r"explains again.*: pass `explain_func`"),
     "labels of another model": (lambda: mcs({"y_batch": CLASSES + 9}), r"`y_batch` to hold class indices 0 to 3"),
@@ -104,7 +105,11 @@ def test_refused(call, message):
         call()
 
 
-def test_a_captum_class_is_no_explanation():
+def test_a_captum_class_is_no_explanation_and_a_name_no_model():
+    with pytest.raises(TypeError, match="`model` to be a torch"):
+        cem(model="resnet18")
+    with pytest.raises(TypeError, match="`patch` to be a quantus"):
+        IIR(patch=IMAGES[0])
     with pytest.raises(TypeError, match=r"Wrap the class: captum_concepts\.explain_func\(Saliency\)"):
         explained(CEM(LABELS), explain_func=Saliency)
 

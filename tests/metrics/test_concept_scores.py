@@ -447,9 +447,19 @@ def test_part_specificity_of_maps_is_that_of_the_table():
     assert metric.records[-1].chance == 0
 
 
+class NanMaps(SharingConceptModel):
+    def maps_from_features(self, features, concepts=None):
+        maps = super().maps_from_features(features, concepts).clone()
+        maps[1] = torch.nan
+        return maps
+
+
 NAN = SAMPLES[1]._replace(image=SAMPLES[1].image * torch.nan)
 BAD = [
     ({"samples": [SAMPLES[0], NAN]}, r"image 1 \(from 0\) holds NaN"),
+    ({"model": NanMaps()}, r"concept map of image 1 \(from 0\) holds NaN"),
+    ({"samples": [(SAMPLES[0].image,)]}, "the classes of the images are missing"),
+    ({"class_names": ["a"]}, "`class_names` to hold 4 names but got 1"),
     ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
     ({"part_of_concept": PARTS[:4]}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
     ({"labels": np.zeros(4, int)}, r"`labels` to hold as many rows as `loader` gives images"),
@@ -461,3 +471,9 @@ BAD = [
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         run(**({"model": SharingConceptModel()} | arguments))
+
+
+def test_random_banks_have_no_embeddings_beside_other_models():
+    banks = random_banks(torch.rand(20, 4), torch.arange(20) % N_CLASSES, N_CONCEPTS, n_banks=1)
+    with pytest.raises(TypeError, match="`controls` to hold concept models, or random banks beside one PostHocCBM"):
+        run(TinyConceptModel(dtype=torch.float64), controls=banks)

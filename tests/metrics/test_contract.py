@@ -322,3 +322,14 @@ def test_a_metric_for_tables_says_what_it_needs(model, images, truth):
         CEM(labels)(model.head, values, classes)
     metric = ConceptMass(labels, disable_warnings=True)
     assert np.isnan(metric(model, images, classes, explain_func=explain)).all()
+
+
+def test_zero_attributions_cost_only_their_own_scores(model, images, truth, rng):
+    values, _ = values_and_weights(model, images)
+    metrics = {"CEM": CEM(truth["concept_labels"]), "CGIM": CGIM(truth["class_concepts"])}
+    methods = {"zero": np.zeros((N, N_CONCEPTS)), "random": rng.normal(size=(N, N_CONCEPTS))}
+    with pytest.warns(UserWarning, match="'zero' failed: attributions are zero everywhere"):
+        results = quantus.evaluate(metrics, methods, model.head, values, predicted(model, images))
+    for name in metrics:
+        assert np.isnan(results["zero"][name]).all()
+        assert np.isfinite(results["random"][name]).any()

@@ -106,6 +106,8 @@ def test_missing_labels_are_counted():
 
 BAD = {
     "nothing": ([], "at least one explanation but it is empty"),
+    "an empty batch": ([[]], "list of nothing"),
+    "four items": ([(IMAGES, MAPS, CLASSES, CLASSES)], "got 4 items"),
     "too few maps": ([(IMAGES, MAPS[:2])], r"`maps` to have shape \(B, h, w\) = \(7, \*, \*\)"),
     "too few labels": ([(IMAGES, MAPS, CLASSES[:2])], r"`labels` to have shape \(N,\) = \(7,\)"),
     "an unknown label": ([(IMAGES, MAPS, ["dgo"] * N)], "dog"),

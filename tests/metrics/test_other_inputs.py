@@ -86,6 +86,8 @@ def test_rows_of_a_table_go_the_way_of_images():
     assert intervention_curve(cbm, batches, orders=["random"])["value"].iloc[0] == 1
     with pytest.raises(ValueError, match=r"`images` to have shape \(B, C, H, W\) but got \(2, 4\)"):
         score_concepts(cbm, batches, top_l=[1], part_of_concept=[0, 0, 0])
+    with pytest.raises(ValueError, match=r"`x_batch` to hold the values of 3 concepts.*got shape \(4, 4\)"):
+        CEM(SHOWN)(None, rows, classes, rows)
 
 
 def test_members_that_an_own_class_lacks_are_named():

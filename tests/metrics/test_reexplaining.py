@@ -176,6 +176,8 @@ class TestTheSameMethod:
         with pytest.warns(UserWarning, match=r"correlation 0\.9\d, at least 0\.99 wanted"):
             assert np.isnan(metric(name, world)(**arguments, a_batch=other)).all()
         assert np.isfinite(metric(name, world, agreement=-1)(**arguments, a_batch=other)).all()
+        with pytest.warns(UserWarning, match="in place of"):
+            assert np.isnan(metric(name, world)(**arguments, a_batch=a_batch[..., :6, :6])).all()
         # in single precision, on another scale
         near = (3 * a_batch).astype(np.float32)
         assert np.isfinite(metric(name, world)(**arguments, a_batch=near)).all()

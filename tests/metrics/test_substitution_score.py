@@ -101,3 +101,10 @@ def test_a_plain_module_and_undefined_values():
 def test_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         SubstitutionScore(**arguments)(MODEL, IMAGES, CLASSES)
+
+
+def test_values_are_needed():
+    with pytest.raises(ValueError, match=r"needs images \(N, C, H, W\) with argument `model`"):
+        SubstitutionScore(ADDED)(None, IMAGES, CLASSES)
+    with pytest.raises(ValueError, match=r"`model` to map images to concept values \(N, L\) = \(4, \*\)"):
+        SubstitutionScore(ADDED)(torch.nn.Identity(), IMAGES, CLASSES)

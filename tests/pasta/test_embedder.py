@@ -178,11 +178,12 @@ def test_another_explanation_image_encoder_or_setting_is_another_entry(tmp_path,
         (lambda e: e.embed_drawings(2 * IMAGES), "`images` to hold images in"),
         (lambda e: e.embed_concepts(VALUES, ["a", "a", "b", "c"]), "`names` to hold different names"),
         (lambda e: e.embed_concepts(VALUES * np.nan, NAMES), "`values` to be finite"),
+        (lambda e: e.embed([{"a": 1.0}]), "`explanations` to hold Map-, .* at 0"),
         (lambda e: Embedder(e.encoder, sentence="release", template="a {}"), "which is fixed"),
     ],
 )
 def test_refused(call, message):
     embedder = Embedder(PoolingEncoder())
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         call(embedder)
     assert not embedder.encoder.images_seen

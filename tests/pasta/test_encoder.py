@@ -9,7 +9,8 @@ from torch import nn
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.encoder import Encoder, is_encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
-from tiny_encoders import CONFIG, tiny_open_clip
+from refusals import refusals
+from tiny_encoders import CONFIG, PoolingEncoder, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
 
@@ -87,3 +88,15 @@ def test_modes_are_restored_and_wrong_objects_refused(parts):
         as_encoder(model)
     with pytest.raises(ValueError, match=r"`encode_image` to have shape \(N, dim\)"):
         as_encoder(bundle(parts, encode_image=lambda images: images)).encode_images(IMAGES)
+
+
+test_refused = refusals(
+    (lambda: Encoder(types.SimpleNamespace(encode_image=len)), "`parts` to have functions .* lacks encode_text"),
+    (lambda: as_encoder(PoolingEncoder(), weights="a.pt"), "`weights` only with the name"),
+    error=(TypeError, ValueError),
+)
+
+
+def test_an_embedding_that_is_no_tensor_is_refused(parts):
+    with pytest.raises(TypeError, match="to return a tensor but got tuple"):
+        as_encoder(bundle(parts, encode_image=lambda images: (images, images))).encode_images(IMAGES)

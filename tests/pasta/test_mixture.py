@@ -78,9 +78,18 @@ def test_choice_by_what_is_compared_is_best_and_choice_by_noise_is_average():
     [
         (lambda: best_explainer({"a": [1.0], "b": [1.0, 2.0]}), r"`scores\['b'\]` to have shape \(N,\) = \(1,\)"),
         (lambda: best_explainer({"a": [math.inf]}), r"`scores\['a'\]` to be finite"),
+        (lambda: best_explainer({}), "`scores` to have at least one explainer"),
         (lambda: best_explainer(SCORES).compare({"a": [1.0]}), "`values` to have an entry for each explainer"),
     ],
 )
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_wins_are_drawn_on_axes_of_the_user():
+    mixture = best_explainer(SCORES)
+    figure, ax = plot_mixture(mixture)
+    # Alone and shared.
+    assert [bar.get_width() for bar in ax.patches] == [2, 1, 0, 1, 2, 1]
+    assert plot_mixture(mixture, ax) == (figure, ax)

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from quantus_concepts.pasta.encoders.downloads import fetch_weights
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import PARTS
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
@@ -106,6 +107,7 @@ def test_a_file_of_weights_of_a_known_model_wants_its_tag(tmp_path):
     with pytest.raises(ValueError, match=r"ViT-B-32 want their images.*argument `tag`.*openai"):
         OpenClipEncoder("ViT-B-32", path)
     assert as_encoder("ViT-B-32/openai", weights=path).tag == as_encoder("clip", weights=path).tag == "openai"
+    assert as_encoder("clip", weights=path).dim == 768
     # all weights of this one want the same
     OpenClipEncoder("ViT-B-16-SigLIP", path)
 
@@ -179,11 +181,18 @@ def test_fingerprints_differ_where_embeddings_do(tmp_path, weights):
     assert tiny_open_clip().fingerprint == tiny_open_clip(device="cpu").fingerprint
 
 
+FEW_WORDS = CONFIG | {"text_cfg": CONFIG["text_cfg"] | {"vocab_size": 100}}
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: as_encoder("siglib"), r"`encoder` to be one of .*Did you mean 'siglip'"),
         (lambda: OpenClipEncoder("ViT-B-32", "openia"), "`pretrained` to be one of"),
+        (lambda: OpenClipEncoder("ViT-B-33", None), "`model_name` to be a model of open_clip.*Nearest: .*ViT-B-32"),
+        (lambda: tiny_open_clip(pretrained="webli"), "`pretrained` to be a file or None with `model_config`"),
+        (lambda: tiny_open_clip(tokenizer="nowhere"), "`tokenizer` to be a function of texts, or the folder"),
+        (lambda: tiny_open_clip(model_config=FEW_WORDS).encode_texts(["a"]), "`tokenizer` to give tokens below 100"),
         (lambda: tiny_open_clip(pretrained="nowhere.pt"), "`pretrained` .* to name a file of weights"),
         (lambda: OpenClipEncoder("tiny", None, model_config={"embed_dim": 4}), "`model_config` to have"),
     ],
@@ -201,3 +210,9 @@ def test_images_that_are_not_in_the_unit_range_are_refused(encoder, kind):
         makers[kind]().encode_images(torch.zeros(1, 3, 4, 4, dtype=torch.uint8))
     with pytest.raises(ValueError, match="from -2 to 2"):
         makers[kind]().encode_images(torch.linspace(-2, 2, 48).reshape(1, 3, 4, 4))
+
+
+def test_what_was_downloaded_before_is_found_without_network(monkeypatch, tmp_path):
+    path = str(tmp_path / "open_clip_model.safetensors")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repository, name, revision: path)
+    assert str(fetch_weights("a", {"hf_hub": "b/c/"}, lambda source: pytest.fail("asked"))) == path

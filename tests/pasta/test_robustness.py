@@ -142,6 +142,9 @@ def test_without_any_pair_there_is_a_warning():
     ("change", "message"),
     [
         ({"images": even([9.0, 9.0])}, r"`images` to hold images in \[0, 1\]"),
+        ({"perturbations": []}, "`perturbations` to hold at least one"),
+        ({"perturbations": [DARKER, DARKER]}, "`perturbations` to hold at least one, each once"),
+        ({"magnitude": 0}, "`magnitude` to lie in"),
         ({"explain_func": lambda **_: np.zeros(1)}, "`explain_func` to return an explanation for each"),
         ({"model": nn.Identity()}, r"`model` to return shape \(N, K\)"),
     ],

@@ -103,6 +103,8 @@ def test_start_does_not_depend_on_other_questions_or_touch_the_global_generator(
         (lambda s, e: s.score(e, [3] * 20), r"`labels` to lie in \[-1, 2\]"),
         (lambda s, e: Scorer(5, labels=None).score(e, [0] * 20), "trained without labels"),
         (lambda s, e: s.select("Q2"), r"does not answer \['Q2'\]"),
+        (lambda s, e: Scorer(5, labels={"a", "b"}), "`labels` to hold different names"),
+        (lambda s, e: Scorer.join([s, Scorer(4, ("Q2",))]), "`dim` is 5"),
     ],
 )
 def test_bad_input(scorer, embeddings, call, message):

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
+from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer, scorer_from
 from reference import ratings as reference
 
 
@@ -120,6 +120,12 @@ def test_places(tmp_path):
         load_scorer({"Q1": tmp_path / "a.pth", "Q2": tmp_path / "b.pth"})
     with pytest.raises(FileNotFoundError, match=r"Expected PASTA_Q1\.pth"):
         load_scorer(tmp_path)
+    with pytest.raises(FileNotFoundError, match="There is no scorer at"):
+        load_scorer(tmp_path / "no.pth")
+    with pytest.raises(ValueError, match="`path` to end in"):
+        save_scorer(Scorer(4), tmp_path / "a.pth")
+    with pytest.raises(TypeError, match="`scorer` to be a Scorer, or the file of one"):
+        scorer_from(3)
     with pytest.raises(ValueError, match="`metadata` of the scorer to hold what JSON can"):
         save_scorer(Scorer(4, metadata={"x": object()}), tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())

@@ -162,3 +162,16 @@ def test_votes_of_validation_are_rounded_up_at_halves(rated):
     )
     np.testing.assert_array_equal(by_halves, by_up)
     assert not np.array_equal(by_halves, by_down, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"embeddings": torch.full((240, 10), torch.nan)}, "`embeddings` to be finite"),
+        ({"train": [0, 0]}, "`train` to hold each item once"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(rated, changed, message):
+    embeddings, targets = rated
+    with pytest.raises(ValueError, match=message):
+        train_scorer(**{"embeddings": embeddings, "targets": targets, "train": TRAIN} | SMALL | changed)
