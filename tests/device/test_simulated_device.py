@@ -102,6 +102,7 @@ def test_forward_backward_and_a_step_are_those_of_the_cpu(images: Tensor) -> Non
 
 
 def test_nothing_stays_outside_the_block(images: Tensor) -> None:
+    pytest.importorskip("torch.accelerator")
     before = torch.accelerator.is_available(), torch.__future__.get_overwrite_module_params_on_conversion()
     with simulated_device() as simulation:
         there = images.to(simulation.device)
