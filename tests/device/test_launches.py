@@ -14,9 +14,12 @@ import torch
 from captum.attr import Saliency
 from torch import nn
 
+import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM, explain_func
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, evaluate, score_concepts
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, score_concepts
+from quantus_concepts.pasta import Embedder, Scorer
 from simulated_device import simulated_device
+from tiny_encoders import tiny_open_clip
 
 N, SIZE, N_CONCEPTS, N_CLASSES, N_PARTS = 8, 24, 20, 4, 6
 RANDOM = np.random.default_rng(0)
@@ -62,6 +65,13 @@ def forward(model: Any) -> Any:
     return model(torch.as_tensor(IMAGES).to(next(model.parameters()).device))
 
 
+def evaluation(n_methods: int) -> Callable[[Any], Any]:
+    methods = {f"map {number}": MAPS for number in range(n_methods)}
+    return lambda model: quantus_concepts.evaluate(
+        metrics=metrics(), xai_methods=methods, model=model, x_batch=IMAGES, y_batch=CLASSES
+    )
+
+
 @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
 def test_one_metric(name: str) -> None:
     model, _ = counts(forward)
@@ -71,16 +81,13 @@ def test_one_metric(name: str) -> None:
 
 
 def test_an_evaluation_of_three_metrics() -> None:
-    def run(n_methods: int) -> tuple[int, int]:
-        methods = {f"map {number}": MAPS for number in range(n_methods)}
-        return counts(lambda model: evaluate(metrics(), methods, model, IMAGES, CLASSES))
-
     model, _ = counts(forward)
-    launches, waits = run(1)
+    launches, waits = counts(evaluation(1))
+    launches_of_more, waits_of_more = counts(evaluation(4))
     assert launches <= model + 120
-    assert waits <= 3
     # The scores depend on no explanation, and are computed once for all methods.
-    assert run(4) == (launches, waits)
+    assert launches_of_more == launches
+    assert waits == waits_of_more <= 3
 
 
 def test_a_batch_of_the_stream() -> None:
@@ -114,3 +121,35 @@ def test_metrics_that_explain_again(metric: Callable[[Any], Any]) -> None:
     assert launches <= 2 * explanation + 2 * model + 10
     # An explanation is an array of the host.
     assert waits <= 2 * explanation_waits + 1
+
+
+def test_faithfulness() -> None:
+    model, _ = counts(forward)
+    launches, waits = counts(lambda cbm: Faithfulness(thresholds=(10,))(cbm, IMAGES, CLASSES, a_batch=MAPS))
+    # Once as they are, and with 1, 3, 5, 7 and 9 % of their pixels perturbed, the most and the least relevant ones.
+    # A batch of perturbed images has up to three images or orders of pixels, with three operators for each.
+    passes = 1 + 2 * 5
+    assert launches <= passes * model + (passes - 1) * 3 * 3 + 30
+    assert waits <= 1
+
+
+def test_pasta_score() -> None:
+    labels, images, maps = ["cat", "dog"], torch.as_tensor(IMAGES), torch.as_tensor(MAPS[:, 0])
+
+    def on(device: torch.device) -> tuple[Embedder, Scorer]:
+        encoder = tiny_open_clip(device=device)
+        return Embedder(encoder, size=SIZE), Scorer(encoder.dim, ("Q1", "Q2"), labels, (8,)).to(device)
+
+    def needed(cbm: Any) -> None:
+        embedder, scorer = on(next(cbm.parameters()).device)
+        levels = embedder.presentation.levels(images.to(scorer.device), maps.to(scorer.device), "min-max")
+        scorer.score(embedder.encoder.encode_levels(levels), CLASSES % 2)
+
+    def scored(cbm: Any) -> None:
+        embedder, scorer = on(next(cbm.parameters()).device)
+        PASTAScore(scorer, embedder, labels=CLASSES % 2)(cbm, IMAGES, CLASSES, a_batch=MAPS)
+
+    # A picture has to be drawn of each map, encoded, and scored.
+    (floor, _), (launches, waits) = counts(needed), counts(scored)
+    assert launches <= floor + 5
+    assert waits <= 1
