@@ -52,7 +52,8 @@ def test_agrees_with_the_reference(normalise, world):
 def test_direction_is_that_of_the_score(world):
     assert IIR(world.patched).score_direction == ScoreDirection.HIGHER
     assert IIR(world.patched, average=True).score_direction == ScoreDirection.LOWER
-    assert IIR(world.patched, average=True).bounds == (0, np.inf)
+    # Which interval its mean has.
+    assert (IIR(world.patched).bounds, IIR(world.patched, average=True).bounds) == ((0, 1), (0, np.inf))
     assert IIR.score_direction == ScoreDirection.HIGHER
 
 
