@@ -105,7 +105,7 @@ def test_weights_that_are_no_plain_tensors(tmp_path: Path, weight: object) -> No
     torch.save(nn.Linear(3, 2).state_dict() | {"weight": weight}, tmp_path / "PASTA_Q1.pth")
     for load in (load_scorer, lambda path: load_weights(nn.Linear(3, 2), path)):
         message = refused(partial(load, tmp_path / "PASTA_Q1.pth"), "PASTA_Q1.pth")
-        # Nobody is told how to run it.
+        # The message does not say how to run it.
         assert "weights_only" not in message.replace("weights_only=True", "")
 
 

@@ -78,7 +78,7 @@ CORRECT = (
     for (const hash of HASHES) {
       location.hash = hash;
       await frames();
-      seen.push({ classes: classes(), logits: window.told() });
+      seen.push({ classes: classes(), logits: window.currentLogits() });
     }
     tell({ seen, requests: requests(), refused: window.refused, bad: window.bad ?? 0 });
 """
@@ -127,7 +127,7 @@ def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         # The logits before they are rounded for the eye.
         opened = page.replace(
             "  recall();\n  show();\n})();",
-            "  window.told = () => [...logitsOf(state.image)];\n  recall();\n  show();\n})();",
+            "  window.currentLogits = () => [...logitsOf(state.image)];\n  recall();\n  show();\n})();",
         )
         assert opened != page
         visits[name] = Visit(opened, CORRECT.replace("HASHES", json.dumps(hashes)), BEFORE)

@@ -34,7 +34,7 @@ def differences(
     """Return what differs, and what is new and no difference.
 
     A column, or a row, that was recorded and is not found differs; so does a row that was not recorded. New columns are
-    only told.
+    notes only.
     """
     wrong = [f"column {column!r} is missing" for column in recorded if column not in current]
     notes = [f"new column {column!r}" for column in current if column not in recorded]

@@ -57,7 +57,7 @@ def test_by_hand_in_the_direction_of_the_question(images, masks):
     good = score_masks(Rater(), Means())(images, masks, None)
     torch.testing.assert_close(good[[0, 2, 3]], 0.75 * upper[[0, 2, 3]])
     low_is_good = score_masks(Rater(), Means(), question="Q5")(images, masks, None)
-    # A constant mask says nothing.
+    # A constant mask scores 0.
     torch.testing.assert_close(low_is_good[[0, 2, 3]], 1 - 0.75 * upper[[0, 2, 3]])
     assert low_is_good[1] == good[1] == 0
 

@@ -20,7 +20,7 @@ from quantus_concepts.studies.compose.command import compose
 
 @pytest.fixture
 def options(tmp_path):
-    """Folders of two objects and two scenes, and what else is asked for."""
+    """Return options that name folders of two objects and two scenes."""
     objects, scenes = tmp_path / "objects", tmp_path / "scenes"
     for label, name in enumerate(("cat", "dog")):
         (objects / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A network whose images were normalised otherwise than it was trained with is told."""
+"""A note if images are normalised otherwise than the network was trained with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Samples:
         return ConceptSample((image - self.mean) / self.std, int(index >= 10), torch.zeros(2), torch.zeros(0, 1, 2))
 
 
-def test_a_network_that_does_better_with_the_usual_means_is_told() -> None:
+def test_a_network_that_does_better_with_the_usual_means_gets_a_note() -> None:
     (note,) = better_normalised(Bright(), Samples(0.0, 1.0), None, None)
     assert "right on 50% of 20 test images as they are given to it, and on 100% with ImageNet's" in note
     (note,) = better_normalised(Bright(), Samples(0.9, 0.5), (0.9,) * 3, (0.5,) * 3)

@@ -120,7 +120,7 @@ SIZE = 32
 
 
 class Reads(torch.nn.Module):
-    """Knows the class of an object or a scene; wrong where it is told to be."""
+    """Predicts the class of an object or a scene, and another one for the image `wrong`."""
 
     def __init__(self, data: Interleaved, channel: int, wrong: int | None = None) -> None:
         super().__init__()
