@@ -228,7 +228,8 @@ def test_tables_of_score_concepts_give_both_kinds_of_cgim(tmp_path: Path) -> Non
         model = PostHocCBM(nn.Identity(), ConceptBank(torch.randn(3, 5, generator=generator)), head)
         settings = {"class_concepts": truth, "concept_names": list("cab"), "top_l": [1, 2]}
         state = concept_state({name: model}, [(features, labels, present)], **settings)
-        importances[name] = state.columns[0].class_importance()
+        by_class = [result.by_class for _, _, result in state.columns[0].results() if result.by_class]
+        importances[name] = torch.stack([means for means, _ in by_class])
         tables[name] = state.images()
         tables[name].to_csv(tmp_path / f"{name}.csv", index=False)
     # Pandas reads an empty text as NaN, in which two tables agree.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from captum.attr import Attribution
@@ -14,7 +14,15 @@ from captum.log import log_usage
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_axes, check_choice, check_range, check_shape, check_whole, to_tensor
+from captum_concepts._support.checks import (
+    check_axes,
+    check_choice,
+    check_finite,
+    check_range,
+    check_shape,
+    check_whole,
+    to_tensor,
+)
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, tensor_output, without_autocast
 from captum_concepts._support.shown import describe, show_value
@@ -202,129 +210,68 @@ class SteeredRISE(Attribution):
         check_whole("n_masks", n_masks, 1)
         check_whole("batch_size", batch_size, 1)
         check_choice("activation", activation, ACTIVATIONS)
-        n, channels, *size = images.shape
+        n, channels, height, width = images.shape
         if lam > 0 and self.score_func is None:
             raise ValueError(
                 f"Expected argument `score_func` for `lam` = {lam} but it is None. Give the constructor one, or use "
                 "lam=0, which is RISE itself."
             )
-        masks = RandomMasks.draw(n_masks, (size[0], size[1]), cells, p, seed)
-        targets = None if target is None else as_targets(target, n).expand(n)
-        call = _Call(
-            images,
-            None if targets is None else targets.to(images.device),
-            -1 if targets is None or not n else int(targets.max()),
-            _as_baselines(baselines, images),
-            extra_arguments(additional_forward_args),
-            _Extremes(_check_scores),
-            _Extremes(partial(_check_probabilities, lam)),
-        )
+        targets = [None] * n if target is None else as_targets(target, n).expand(n).tolist()
+        hidden, extra = _as_baselines(baselines, images), extra_arguments(additional_forward_args)
+        masks = RandomMasks.draw(n_masks, (height, width), cells, p, seed)
         dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
-        total = torch.zeros(n, size[0] * size[1], dtype=dtype, device=images.device)
-        with torch.no_grad(), evaluation_mode(self.forward_func):
-            bar = progress(description="RISE", total=n * len(masks), show=display_progressbar, leave=True)
-            for some, rows in _batch_slices(len(masks), n, batch_size):
-                visible = masks.render(some, images.device, dtype)
-                weights = self._weights(call, visible, rows, lam, activation)
-                with without_autocast(images.device):
-                    total[rows] += weights.to(dtype).T @ visible.flatten(1)
-                bar.update(weights.numel())
-            bar.close()
-            call.scores.check()
-            call.probabilities.check()
-        maps = (total / (len(masks) * p)).view(n, 1, *size)
+        total = torch.zeros(n, height * width, dtype=dtype, device=images.device)
+        bar = progress(description="RISE", total=n * n_masks, show=display_progressbar, leave=True)
+        with torch.no_grad(), evaluation_mode(self.forward_func), bar:
+            for start in range(0, n_masks, batch_size):
+                visible = masks.render(slice(start, start + batch_size), images.device, dtype)
+                for i, chosen in enumerate(targets):
+                    behind = hidden[i if len(hidden) > 1 else 0]
+                    masked = _Masked(images[i], visible.to(images.dtype)[:, None], behind)
+                    weights = self._weights(masked, chosen, _rows_of(extra, i, n, len(visible)), lam, activation)
+                    with without_autocast(images.device):
+                        total[i] += weights.to(dtype) @ visible.flatten(1)
+                    bar.update(len(visible))
+        maps = (total / (n_masks * p)).view(n, 1, height, width)
         if input_shaped:
-            maps = (maps / channels).expand(n, channels, *size).contiguous()
+            maps = (maps / channels).expand(n, channels, height, width).contiguous()
         return (maps,) if isinstance(inputs, tuple) else maps
 
-    def _weights(self, call: _Call, visible: Tensor, rows: slice, lam: float, activation: str) -> Tensor:
-        """Return the weights (k, n) of k masks for n images."""
-        k, n = len(visible), rows.stop - rows.start
-        images = call.images[rows].repeat(k, 1, 1, 1)
-        masks = visible.repeat_interleave(n, 0)
-        targets = None if call.targets is None else call.targets[rows].repeat(k)
-        weights: Tensor = torch.zeros((), device=visible.device)
+    def _weights(
+        self, masked: _Masked, target: int | None, extra: tuple[object, ...], lam: float, activation: str
+    ) -> Tensor:
+        """Return the weights (k,) of k masks for an image."""
+        image, masks, hidden = masked
+        k, weights = len(masks), torch.zeros((), device=masks.device)
         if lam < 1:
-            outputs = tensor_output(
-                self.forward_func(call.mask_images(images, masks, rows), *call.repeat_extra(rows, k))
-            )
-            chosen = _probabilities(outputs, targets, call.largest, activation, len(images))
+            outputs = tensor_output(self.forward_func(image * masks + hidden * (1 - masks), *extra))
+            chosen = _probabilities(outputs, target, activation, k)
             if lam > 0 and activation == "none":
                 # NaN is no reason to stop: the map of that image becomes NaN.
-                call.probabilities.add(chosen.masked_fill(chosen.isnan(), 0))
+                _check_probabilities(lam, chosen[~chosen.isnan()])
             weights = (1 - lam) * chosen
         if lam > 0 and self.score_func is not None:
-            scores = _as_scores(self.score_func(images, masks.to(images.dtype), targets), images)
-            call.scores.add(scores)
-            weights = weights + lam * scores
-        return weights.view(k, n)
+            targets = None if target is None else torch.full((k,), target, device=masks.device)
+            weights = weights + lam * _as_scores(self.score_func(image.expand(k, -1, -1, -1), masks[:, 0], targets), k)
+        return weights
 
 
-class _Extremes:
-    """The extremes of many values, checked after the first batch and at the end, since a check synchronises."""
+class _Masked(NamedTuple):
+    """An image (C, H, W), masks (k, 1, H, W), and what is seen where a mask hides the image."""
 
-    def __init__(self, check: Callable[[float, float], None]) -> None:
-        self._check = check
-        self._found: Tensor | None = None
-
-    def add(self, values: Tensor) -> None:
-        """Include the values of a batch, without a transfer."""
-        low, high = torch.aminmax(values)
-        if self._found is not None:
-            # Both propagate NaN.
-            low, high = torch.minimum(self._found[0], low), torch.maximum(self._found[1], high)
-        first, self._found = self._found is None, torch.stack([low, high])
-        if first:
-            self.check()
-
-    def check(self) -> None:
-        """Raise if a value is not allowed."""
-        if self._found is not None:
-            self._check(*self._found.tolist())
+    image: Tensor
+    masks: Tensor
+    hidden: Tensor
 
 
-@dataclass(frozen=True)
-class _Call:
-    """The inputs of one call of `attribute`, and the extremes of its scores and probabilities."""
-
-    images: Tensor
-    targets: Tensor | None
-    largest: int
-    baselines: float | Tensor
-    extra: tuple[Any, ...]
-    scores: _Extremes
-    probabilities: _Extremes
-
-    def mask_images(self, images: Tensor, masks: Tensor, rows: slice) -> Tensor:
-        """Return images of `rows`, repeated, behind as many masks."""
-        visible = masks.to(images.dtype).unsqueeze(1)
-        visible_part = images * visible
-        if isinstance(self.baselines, Tensor):
-            baselines = self.baselines[rows] if len(self.baselines) > 1 else self.baselines
-            hidden = baselines.repeat(len(images) // len(baselines), 1, 1, 1)
-            return visible_part + hidden * (1 - visible)
-        return visible_part + self.baselines * (1 - visible) if self.baselines else visible_part
-
-    def repeat_extra(self, rows: slice, k: int) -> tuple[object, ...]:
-        """Return the further arguments of the images of `rows`, k times."""
-        return tuple(
-            argument[rows].repeat(k, *[1] * (argument.ndim - 1))
-            if isinstance(argument, Tensor) and argument.ndim and len(argument) == len(self.images)
-            else argument
-            for argument in self.extra
-        )
-
-
-def _batch_slices(n_masks: int, n_images: int, batch_size: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of masks and of images that form batches of at most `batch_size` pairs."""
-    groups = math.ceil(n_images / batch_size)
-    # Groups of one size, or a last small one would run as often as the others for little.
-    group = math.ceil(n_images / groups) if groups else 1
-    at_once = max(1, batch_size // group)
-    for start in range(0, n_images, group):
-        rows = slice(start, min(start + group, n_images))
-        for first in range(0, n_masks, at_once):
-            yield slice(first, min(first + at_once, n_masks)), rows
+def _rows_of(extra: tuple[object, ...], i: int, n: int, k: int) -> tuple[object, ...]:
+    """Return the further arguments of image i of n, k times."""
+    return tuple(
+        argument[i : i + 1].expand(k, *argument.shape[1:])
+        if isinstance(argument, Tensor) and argument.ndim and len(argument) == n
+        else argument
+        for argument in extra
+    )
 
 
 def _check_image(inputs: Any) -> Tensor:
@@ -344,74 +291,65 @@ def _check_image(inputs: Any) -> Tensor:
     return images
 
 
-def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
+def _as_baselines(baselines: Any, images: Tensor) -> Tensor:
+    """Return what is seen in the place of hidden pixels, (1 or N, C, H, W) or a number (1,)."""
     if isinstance(baselines, tuple) and len(baselines) == 1:
         (baselines,) = baselines
-    values = to_tensor("baselines", baselines)
-    if values.ndim == 0:
-        number = float(baselines)
-        check_range("baselines", number, -math.inf, math.inf, open_low=True, open_high=True)
-        return number
-    values = values.to(images.device, images.dtype)
-    n = len(images) if len(values) != 1 else 1
-    check_shape("baselines", values, ("N", "C", "H", "W"), (n, *images.shape[1:]))
-    return values
+    values = to_tensor("baselines", baselines).to(images.device, images.dtype)
+    check_finite("baselines", values)
+    if values.ndim:
+        n = len(images) if len(values) != 1 else 1
+        check_shape("baselines", values, ("N", "C", "H", "W"), (n, *images.shape[1:]))
+    return values if values.ndim else values[None]
 
 
-def _as_scores(scores: Any, images: Tensor) -> Tensor:
-    """Return the scores of masks, or raise if they are none."""
-    values = torch.as_tensor(scores).detach().to(images.device)
-    if values.shape != (len(images),):
+def _as_scores(scores: Any, k: int) -> Tensor:
+    """Return the scores (k,) of masks, or raise if they are none."""
+    values = torch.as_tensor(scores).detach()
+    if values.shape != (k,):
         raise ValueError(
-            "Expected argument `score_func` to return one score for each mask, shape (n,) = "
-            f"({len(images)},), but got {tuple(values.shape)}."
+            f"Expected argument `score_func` to return one score for each mask, shape (n,) = ({k},), but got "
+            f"{tuple(values.shape)}."
         )
-    return values if values.dtype == torch.float64 else values.float()
-
-
-def _check_scores(low: float, high: float) -> None:
+    low, high = values.aminmax()
     # NaN compares false.
     if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
-        actual = "NaN" if math.isnan(low) else f"scores from {low:.3g} to {high:.3g}"
+        actual = "NaN" if low.isnan() else f"scores from {low:.3g} to {high:.3g}"
         raise ValueError(
             f"Expected argument `score_func` to return scores in [0, 1] but got {actual}. Bring a rating from 1 to 5 "
             "there by (rating - 1) / 4, one where low is good by (5 - rating) / 4; give a mask that cannot be rated 0."
         )
+    return values if values.dtype == torch.float64 else values.float()
 
 
-def _probabilities(outputs: Tensor, targets: Tensor | None, largest: int, activation: str, n: int) -> Tensor:
-    """Return the probability (n,) of each masked image's class."""
-    if outputs.ndim not in (1, 2) or len(outputs) != n:
+def _probabilities(outputs: Tensor, target: int | None, activation: str, k: int) -> Tensor:
+    """Return the probability (k,) of the class explained."""
+    outputs = outputs[:, None] if outputs.ndim == 1 else outputs
+    if outputs.ndim != 2 or len(outputs) != k:
         raise ValueError(
-            f"Expected argument `forward_func` to return shape (N, K), N = {n}, but got {tuple(outputs.shape)}."
+            f"Expected argument `forward_func` to return shape (N, K), N = {k}, but got {tuple(outputs.shape)}."
         )
-    outputs = outputs.detach()
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
-    if outputs.ndim == 1:
-        outputs = outputs.unsqueeze(1)
-    k = outputs.shape[1]
-    if k == 1 and activation == "softmax":
+    n_classes = outputs.shape[1]
+    if n_classes == 1 and activation == "softmax":
         raise ValueError(
             "Expected argument `activation` to be 'sigmoid' or 'none' for a model of one output, whose softmax is "
             "always 1, but got 'softmax'."
         )
-    if targets is None:
-        if k != 1:
-            raise ValueError(
-                f"Expected argument `target` to name one of {k} classes but got None. Pass the class to be explained."
-            )
-        targets = torch.zeros(n, dtype=torch.long, device=outputs.device)
-    if largest >= k:
-        check_targets(torch.tensor([largest]), k)
-    if activation != "none":
-        outputs = outputs.softmax(1) if activation == "softmax" else outputs.sigmoid()
-    return outputs.gather(1, targets[:, None].to(outputs.device))[:, 0]
+    if target is None and n_classes != 1:
+        raise ValueError(
+            f"Expected argument `target` to name one of {n_classes} classes but got None. Pass the class to be "
+            "explained."
+        )
+    check_targets(torch.tensor([target or 0]), n_classes)
+    activate = {"softmax": partial(torch.softmax, dim=1), "sigmoid": torch.sigmoid, "none": torch.detach}[activation]
+    return activate(outputs)[:, target or 0]
 
 
-def _check_probabilities(lam: float, low: float, high: float) -> None:
-    if low < -_ROUNDING or high > 1 + _ROUNDING:
+def _check_probabilities(lam: float, values: Tensor) -> None:
+    if ((values < -_ROUNDING) | (values > 1 + _ROUNDING)).any():
         raise ValueError(
             "Expected argument `forward_func` to return probabilities in [0, 1], since `activation` is 'none' and they "
-            f"are mixed with scores (`lam` = {lam}), but got values from {low:.3g} to {high:.3g}. Use 'softmax' or "
-            "'sigmoid'."
+            f"are mixed with scores (`lam` = {lam}), but got values from {values.min():.3g} to {values.max():.3g}. Use "
+            "'softmax' or 'sigmoid'."
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Unpack
 
 import numpy as np
@@ -13,44 +15,34 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_binary, check_choice, check_whole, to_array
-from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.cem_gain import gain_over_others
 from quantus_concepts.functional.ranking import first_concepts
+from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import Truth, check_concept_order, to_classes
-from quantus_concepts.metrics.host.explanations import Explain, add_reason, no_reasons
-from quantus_concepts.metrics.host.metric import ConceptMetric, Result, Scored
-from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts, image_importance, is_concept_model
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import ConceptMetric, nanmean
+from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts
+from quantus_concepts.metrics.host.observing import (
+    Batch,
+    Counted,
+    Known,
+    Observed,
+    Result,
+    counted,
+    same,
+    total,
+)
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: Why a sample ranks no concept.
 ZERO = "importance is zero throughout"
 
 
-def existence(presence: Tensor, tops: Sequence[int]) -> Tensor:
-    """Return the share of the first l concepts that images show, for each l: (..., len(tops)); Equations 9 and 10.
-
-    The presence (..., at least max(tops)) of the ranked concepts is 0, 1 or NaN (`ranked_presence`).
-    """
-    return torch.stack([presence[..., :top].mean(-1) for top in tops], -1)
-
-
-def gains(presence: Tensor, order: Tensor, counts: Tensor, tops: Sequence[int]) -> Tensor:
-    """Return the gains over prevalence (n, len(tops)) of ranked concepts, in float64.
-
-    Their presence and their indices `order` are (n, at least max(tops)), the `counts` (L + 1,) those of `count_labels`
-    over all samples of the set.
-    """
-    presence, order = presence.double(), order.long()
-    each = [gain_over_others(presence[:, :top], order[:, :top], counts[:-1], counts[-1]) for top in tops]
-    return torch.stack(each, -1)
-
-
-def count_labels(present: Tensor, scored: Tensor) -> Tensor:
-    """Return (..., L + 1): how many of the scored (..., n) samples show each concept (n, L), and how many they are."""
-    shows = torch.cat([present.bool(), torch.ones_like(present[:, :1], dtype=torch.bool)], 1)
-    return (scored[..., None] & shows).sum(-2)
+def labels_shown(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return whether samples show concepts (n, L), the same in float32 with a column of ones, and the counts (n,)."""
+    shows = labels > 0
+    return shows, torch.cat([shows, torch.ones_like(shows[:, :1])], 1).float(), shows.sum(1, dtype=torch.int32)
 
 
 def to_presence(name: str, value: Numbers) -> np.ndarray:
@@ -64,13 +56,40 @@ def to_presence(name: str, value: Numbers) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GainScored(Scored):
-    """Ranked concepts (n, l): whether samples show them, and their indices; and the counts of labels of each batch."""
+class Ranked(Observed):
+    """The first T concepts of E kinds of importance: 3 bytes for each, and a few for each sample."""
 
-    presence: np.ndarray
-    order: np.ndarray
-    #: (batches, L + 1), see `count_labels`.
-    counts: np.ndarray
+    kinds: tuple[str, ...] = same()
+    #: (n, E, T): whether samples show them (0 or 1), and their indices.
+    presence: Tensor
+    order: Tensor
+    #: (n, E), the largest importance, and (n,) whether samples are misclassified.
+    norms: Tensor
+    wrong: Tensor
+    #: (n,): how many concepts samples show, and the classes explained and, for recitals, the true ones.
+    n_shown: Tensor
+    clusters: Tensor
+    labels: Tensor | None
+    #: (2, E + 1, L + 1): how many of all samples, and of the correct ones, of which a kind ranks concepts show each
+    #: concept, and last how many they are; the last kind ranks all.
+    counts: Tensor | None = total()
+    n_concepts: int = same()
+    why: np.ndarray | None = None
+    explained: bool | None = None
+
+    @cached_property
+    def density(self) -> np.ndarray:
+        """The share of the concepts that samples show (n,), which is chance."""
+        return (self.n_shown.double() / self.n_concepts).numpy()
+
+    def shown(self, place: int, only_correct: bool) -> Tensor:
+        """Return whether samples show the concepts of a kind (n, T); NaN where it ranks none, or they are left out."""
+        known = vars(self).setdefault("_shown", {})
+        if (place, only_correct) not in known:
+            out = ~(self.norms[:, place] > 0)
+            out = out | self.wrong if only_correct else out
+            known[place, only_correct] = self.presence[:, place].float().masked_fill(out[:, None], torch.nan)
+        return known[place, only_correct]
 
 
 class CEM(ConceptMetric):
@@ -156,6 +175,9 @@ class CEM(ConceptMetric):
     settings = ("top_l", "only_correct", "importance", "gain")
     # Each sample that is zero has its reason.
     zero_says_nothing = False
+    #: "", or in place of the model's importance the commonest concepts of all samples, or of the true class.
+    baseline = ""
+    class_concepts: np.ndarray | None = None
     concept_labels: np.ndarray | None
 
     def __init__(
@@ -204,60 +226,103 @@ class CEM(ConceptMetric):
             check_concept_order("concept_labels", self._columns, model)
         return truth
 
-    def score_batch(
-        self,
-        model: nn.Module,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        explain: Explain,
-        *,
-        concept_labels: np.ndarray,
-        labels: np.ndarray | None = None,
-        **truth: np.ndarray,
-    ) -> Scored:
-        """Score some samples by their importances, given or computed from images."""
-        logits: Tensor | None = None
-        explained, n_concepts = None, concept_labels.shape[1]
-        if x_batch.ndim in (2, 4) and is_concept_model(model):
-            importance, logits = image_importance(model, x_batch, y_batch, self.importance)
-            check_concepts("concept_labels", "(N, L)", concept_labels, importance.shape[1])
-            why = no_reasons(len(x_batch))
-        else:
-            attributions, why, explained = explain.of_concepts(n_concepts, "concept_labels")
-            importance = torch.as_tensor(attributions)
-            if self.only_correct:
-                logits = predict_logits(model, x_batch, **explain.predict_kwargs)
-        present = torch.as_tensor(concept_labels, device=importance.device)
-        order = first_concepts(importance, self.top_l)
-        presence = ranked_presence(importance, present, order)
-        largest = torch.linalg.vector_norm(importance, torch.inf, 1, keepdim=True)
-        predicted = order[:, :0] if logits is None else logits.argmax(1, keepdim=True)
-        # One transfer from the device for each batch.
-        numbers = torch.cat([presence, order.to(presence), largest.to(presence), predicted.to(presence)], 1).cpu()
-        presence, order, largest, predicted = numbers.split([self.top_l, self.top_l, 1, predicted.shape[1]], 1)
-        if explained is None:
-            why = add_reason(why, largest[:, 0].isnan().numpy(), "the model's importances are NaN")
-        why = add_reason(why, (largest[:, 0] == 0).numpy(), ZERO)
-        if self.only_correct:
-            wrong = predicted[:, 0].numpy() != (y_batch if labels is None else labels)
-            why = add_reason(why, wrong, "they are misclassified")
-            presence = presence.masked_fill(torch.as_tensor(wrong)[:, None], torch.nan)
-        scores = presence.mean(1).double().numpy()
-        if not self.gain:
-            return Scored(scores, concept_labels.mean(1), why, y_batch, explained)
-        scored = ~presence[:, 0].isnan()
-        return GainScored(
-            *(scores, np.zeros(len(scores)), why, y_batch, explained),
-            presence=presence.numpy(),
-            order=order.numpy(),
-            counts=count_labels(torch.as_tensor(concept_labels), scored)[None].numpy(),
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return col.CEM_GAIN if self.gain else self.name
+
+    @property
+    def in_images(self) -> bool:
+        """Whether it has rows of tables of images."""
+        return not self.only_correct and self.baseline != col.COMMONEST_CONCEPT
+
+    def family(self) -> Hashable:
+        """Return what those that observe a batch together have in common."""
+        return tuple(id(value) for value in self.bound_truth.values())
+
+    @classmethod
+    def usual(cls, known: Known) -> Sequence[CEM]:
+        """Return the usual variants for a table."""
+        metric, metrics = cls(), list[CEM]()
+        recites = known.baselines and known.class_concepts is not None
+        for only_correct in (False, True):
+            own = metric.vary(only_correct=only_correct)
+            of_all = [own.vary(importance=kind, top_l=top) for kind in known.explanations for top in known.top_l]
+            metrics += of_all
+            other = own.vary(importance="", class_concepts=known.class_concepts)
+            metrics += [other.vary(baseline=col.CLASS_RECITAL, top_l=top) for top in known.top_l if recites]
+            metrics += [each.vary(gain=True, bounds=(-1.0, 1.0)) for each in of_all]
+            metrics += [other.vary(baseline=col.COMMONEST_CONCEPT, top_l=top) for top in known.top_l if known.baselines]
+        return metrics
+
+    @classmethod
+    def observe(cls, metrics: Sequence[CEM], batch: Batch) -> Ranked:
+        """Rank the concepts of some samples by their importances, given or computed from images."""
+        labels, top = batch.truth["concept_labels"], max(metric.top_l for metric in metrics)
+        kinds = tuple(dict.fromkeys(metric.importance for metric in metrics if not metric.baseline)) or IMPORTANCES[:1]
+        found = batch.importance(kinds, labels.shape[1], "concept_labels")
+        if batch.has_concepts:
+            check_concepts("concept_labels", "(N, L)", labels, found.values.shape[2])
+        shows, ones, n_shown = batch.of_truth("shows", "concept_labels", labels_shown)
+        shows, ones = shows.to(found.values.device), ones.to(found.values.device)
+        order = batch.order(kinds, found.values)[..., :top]
+        largest = batch.norms(kinds, found.values)
+        wrong = torch.zeros_like(shows[:, 0])
+        if any(metric.only_correct for metric in metrics):
+            wrong = (batch.predicted != batch.labels.to(batch.predicted.device)).to(order.device)
+        counts = None
+        if any(metric.gain or metric.baseline == col.COMMONEST_CONCEPT for metric in metrics):
+            scored = torch.cat([largest > 0, ones[None, :, -1] > 0])
+            # How many of the scored samples show each concept, and how many they are; below 2^24 exactly.
+            counts = (torch.stack([scored, scored & ~wrong]).float() @ ones).long()
+        recital = next((metric for metric in metrics if metric.baseline == col.CLASS_RECITAL), None)
+        if recital is not None:
+            theirs = torch.as_tensor(recital.class_concepts)[batch.labels.cpu()][None].to(order.device)
+            kinds, order = (*kinds, col.CLASS_RECITAL), torch.cat([order, first_concepts(theirs, top)])
+            largest = torch.cat([largest, torch.linalg.vector_norm(theirs, torch.inf, 2).to(largest)])
+        return Ranked(
+            kinds=kinds,
+            presence=shows.expand(len(kinds), -1, -1).gather(2, order).transpose(0, 1).to(torch.int8),
+            order=order.transpose(0, 1).to(torch.int16),
+            norms=largest.T,
+            wrong=wrong,
+            n_shown=n_shown,
+            clusters=torch.as_tensor(batch.given) if batch.given is not None else batch.classes.int(),
+            labels=None if recital is None else batch.labels.int(),
+            counts=counts,
+            n_concepts=labels.shape[1],
+            why=found.why,
+            explained=found.explained,
         )
 
-    def finish(self, scored: Scored) -> Result:
+    def finish(self, observed: Ranked) -> Result:
         """Return the scores, or the gains over the prevalence in all batches."""
-        if isinstance(scored, GainScored):
-            presence, order, counts = map(torch.as_tensor, (scored.presence, scored.order, scored.counts.sum(0)))
-            scores = gains(presence, order, counts, (self.top_l,))[:, 0].numpy()
-            why = add_reason(scored.why, np.isnan(scores) & (scored.why == ""), "no other sample has a score")
-            scored = replace(scored, scores=scores, why=why)
-        return super().finish(scored)
+        kind, n, correct = self.baseline or self.importance, observed.n_samples, self.only_correct
+        if kind == col.COMMONEST_CONCEPT:
+            return self._commonest(observed)
+        place, chance = observed.kinds.index(kind), observed.density
+        presence = observed.shown(place, correct)[:, : self.top_l]
+        scores, norms = presence.mean(1).double(), observed.norms[:, place]
+        first_scores = scores
+        if self.gain:
+            counts, order = observed.counts[int(correct), place], observed.order[:, place, : self.top_l].long()
+            scores = gain_over_others(presence.double(), order, counts[:-1], counts[-1])
+            chance = np.zeros(n)
+        clusters = observed.labels if self.baseline else observed.clusters
+
+        def reasons() -> dict[str, Counted]:
+            masks = {"the model's importances are NaN": norms.isnan()} if observed.explained is None else {}
+            masks |= {ZERO: norms == 0} | ({"they are misclassified": observed.wrong} if correct else {})
+            masks["no other sample has a score"] = scores.isnan() & ~first_scores.isnan()
+            return counted(masks, n, observed.why)
+
+        return Result(scores.numpy(), reasons, chance=chance, clusters=clusters.numpy())
+
+    def _commonest(self, observed: Ranked) -> Result:
+        """Return CEM of the l commonest concepts, named for all samples."""
+        chance = observed.density[~observed.wrong.numpy()] if self.only_correct else observed.density
+        counts = observed.counts[int(self.only_correct), -1]
+        shown, n = counts[:-1].sort(descending=True).values[: self.top_l], int(counts[-1])
+        value = int(shown.sum()) / (self.top_l * n) if n else math.nan
+        summary = {"value": value, "n": n, "undefined": observed.n_samples - n}
+        return Result(np.empty(0), {}, chance=nanmean(chance), summary=summary)

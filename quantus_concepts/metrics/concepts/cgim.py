@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Self, Unpack, cast
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,10 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_choice
-from captum_concepts._support.running import predict_logits, to_host
+from captum_concepts._support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.cgim import NO_CLASS, ClassSums, agreement, cgim_reasons
+from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import (
     SELECT,
     Truth,
@@ -26,63 +27,41 @@ from quantus_concepts.metrics.host.checks import (
     to_classes,
 )
 from quantus_concepts.metrics.host.explanations import Explain
-from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Result, Scored, count_reasons
-from quantus_concepts.metrics.host.model import IMPORTANCES, image_importance, is_concept_model, linear_weights
+from quantus_concepts.metrics.host.metric import ConceptMetric
+from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
+from quantus_concepts.metrics.host.observing import (
+    Batch,
+    Counted,
+    Known,
+    Observed,
+    Result,
+    count_reasons,
+    same,
+    total,
+)
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 
-def class_sums(importance: Tensor, classes: Tensor, enters: Tensor, n_classes: int) -> ClassSums:
-    """Return the sums (K, E L) over the samples of each class that enter (n,), of importances (E, n, L)."""
-    sums = ClassSums(n_classes, len(importance) * importance.shape[2], importance.device)
-    sums.add(importance.transpose(0, 1).flatten(1), classes, enters)
-    return sums
-
-
-def global_importance(sums: ClassSums, theta: Tensor | None, kinds: Sequence[str]) -> Tensor:
-    """Return A (E, K, L), Equations 3 to 8: the class means of the importances of E kinds, on the host.
-
-    A row without a sample is NaN, except by weight: a linear head's theta needs no image of its class.
-    """
-    means = sums.compute().unflatten(1, (len(kinds), -1)).transpose(0, 1)
-    if theta is not None and "weight" in kinds:
-        means = means.contiguous()
-        means[kinds.index("weight")] = theta.to(means)
-    return means
-
-
 @dataclass(frozen=True, kw_only=True)
-class ClassScored(Scored):
-    """Class sums of the samples of some batches, from which scores are made at the end."""
+class OfClasses(Observed):
+    """Sums (E, K, L) of the importances of E kinds over the samples (K,) of each class that enter."""
 
-    sums: ClassSums
-    #: Weights of a linear head, if the explanations so far are these or cannot be used.
-    theta: Tensor | None
-    #: Whether an explanation could be used.
-    has_importance: bool
-    n: int
+    kinds: tuple[str, ...] = same()
+    sums: Tensor = total()
+    counts: Tensor = total()
+    #: Weights (K, L) of a linear head; how many explanations could be used, and are others than these weights.
+    theta: Tensor | None = same()
+    n_used: int = total()
+    n_others: int = total()
+    n_broken: Tensor = total()
+    n: int = total()
+    why: np.ndarray | None = None
+    explained: bool | None = None
 
     @property
     def n_samples(self) -> int:
         """How many samples there are."""
         return self.n
-
-    def join(self, *others: Self) -> Self:
-        """Return the sums over these samples and others."""
-        joined = self
-        for other in others:
-            sums = joined.sums.to(joined.sums.sums.device)
-            sums.add_sums(other.sums)
-            joined = type(self)(
-                scores=joined.scores,
-                chance=joined.chance,
-                why=np.concatenate([joined.why, other.why]),
-                explained=other.explained if joined.explained is None else joined.explained or bool(other.explained),
-                sums=sums,
-                theta=_same(joined, other),
-                has_importance=joined.has_importance or other.has_importance,
-                n=joined.n + other.n,
-            )
-        return joined
 
 
 class CGIM(ConceptMetric):
@@ -157,6 +136,8 @@ class CGIM(ConceptMetric):
     asks_concept_models = True
     sample_truth = ("labels",)
     settings = ("class_concepts", "per", "importance", "centred")
+    #: "", or in place of the model's importance one that is the same everywhere.
+    baseline = ""
 
     def __init__(
         self,
@@ -200,69 +181,84 @@ class CGIM(ConceptMetric):
             check_concept_order("class_concepts", self._columns, model)
         return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
 
-    def score_batch(
-        self,
-        model: nn.Module,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        explain: Explain,
-        *,
-        labels: np.ndarray,
-        **truth: np.ndarray,
-    ) -> ClassScored:
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return col.CGIM_CORRELATION if self.centred else self.name
+
+    def family(self) -> Hashable:
+        """Return what those that observe a batch together have in common."""
+        return id(self.class_concepts), *(id(value) for value in self.bound_truth.values())
+
+    @classmethod
+    def usual(cls, known: Known) -> Sequence[CGIM]:
+        """Return the usual variants for a table."""
+        if known.class_concepts is None:
+            return []
+        metric, metrics = cls(known.class_concepts), list[CGIM]()
+        for per in ("concept", "class"):
+            for centred in (False, True):
+                metrics += [metric.vary(per=per, centred=centred, importance=kind) for kind in known.explanations]
+            if known.baselines:
+                metrics.append(metric.vary(per=per, importance="", baseline=col.SAME_IMPORTANCE))
+        return metrics
+
+    @classmethod
+    def observe(cls, metrics: Sequence[CGIM], batch: Batch) -> OfClasses:
         """Sum up the importances of some samples by class; `finish` compares the means with what people say."""
-        n_classes, n_concepts = self.class_concepts.shape
-        theta, explained, why = None, None, np.empty(0, dtype=object)
-        if x_batch.ndim in (2, 4) and is_concept_model(model):
-            importance, logits = image_importance(model, x_batch, y_batch, self.importance)
-            predicted = logits.argmax(1)
-            self._check_sizes(logits.shape[1], importance.shape[1])
-            if self.importance == "weight":
-                theta = linear_weights(model.head)
-            has_importance = True
-        else:
-            attributions, why, explained = explain.of_concepts(n_concepts, "class_concepts")
-            importance = torch.as_tensor(attributions)
-            logits = predict_logits(model, x_batch, **explain.predict_kwargs)
-            self._check_sizes(logits.shape[1], n_concepts)
-            check_classes("y_batch", y_batch, n_classes)
-            predicted, theta = logits.argmax(1), linear_weights(model)
+        metric = metrics[0]
+        n_classes, n_concepts = metric.class_concepts.shape
+        kinds = tuple(dict.fromkeys(metric.importance for metric in metrics if not metric.baseline)) or IMPORTANCES[:1]
+        found = batch.importance(kinds, n_concepts, "class_concepts")
+        importance, n_others = found.values, 0
+        metric._check_sizes(batch.logits.shape[1], importance.shape[2])
+        labels, predicted, n_used = batch.labels, batch.predicted, len(batch)
+        theta = linear_weights(batch.model.head if batch.has_concepts else batch.model)
+        if not batch.has_concepts:
+            check_classes("y_batch", batch.given, n_classes)
+            usable = importance[0].isfinite().all(1)
+            n_used = int(usable.sum())
             if theta is not None:
                 predicted, theta = to_host(predicted, theta)
-            usable = importance.isfinite().all(1)
-            has_importance = bool(usable.any())
-            if theta is not None and has_importance:
-                expected = theta.to(importance.device, torch.float64)[y_batch]
+                expected = theta.to(importance.device, torch.float64)[batch.given]
                 # Explanations that are theta in every sample are type 1.
-                is_theta = torch.allclose(importance[usable].double(), expected[usable], rtol=1e-5)
-                theta = theta if is_theta else None
+                is_theta = torch.allclose(importance[0][usable].double(), expected[usable], rtol=1e-5)
+                n_others = 0 if is_theta else n_used
         # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
         # explanation failed is left out; otherwise it would void its whole class.
-        classes = torch.as_tensor(np.where(y_batch == labels, labels, -1), dtype=torch.int64, device=importance.device)
-        correct = predicted.to(classes) == classes
-        finite = torch.linalg.vector_norm(importance, torch.inf, 1) < torch.inf
-        none = np.empty(0)
-        return ClassScored(
-            scores=none,
-            chance=none,
-            why=why[why != ""],
-            explained=explained,
-            sums=class_sums(importance[None], classes, correct & finite, n_classes),
-            # A copy: the model may be trained further before `compute`.
-            theta=None if theta is None else theta.to("cpu", torch.float64, copy=True),
-            has_importance=has_importance,
-            n=len(x_batch),
+        labels, predicted = labels.to(importance.device), predicted.to(importance.device)
+        enters = labels == predicted
+        if batch.given is not None:
+            enters = enters & (labels == torch.as_tensor(batch.given, device=labels.device))
+        finite = batch.norms(kinds, importance).amax(0) < torch.inf
+        sums = ClassSums(n_classes, len(kinds) * n_concepts, importance.device)
+        sums.add(importance.transpose(0, 1).flatten(1), labels, enters & finite)
+        return OfClasses(
+            kinds=kinds,
+            sums=sums.sums.unflatten(1, (len(kinds), -1)).transpose(0, 1),
+            counts=sums.counts,
+            theta=theta,
+            n_used=n_used,
+            n_others=n_others,
+            n_broken=(~finite).sum() if batch.has_concepts else torch.zeros((), dtype=torch.int64),
+            n=len(batch),
+            why=found.why if found.why is None else found.why[found.why != ""],
+            explained=found.explained,
         )
 
-    def finish(self, scored: Scored) -> Result:
+    def finish(self, observed: OfClasses) -> Result:
         """Compare the class means of all samples with what people say."""
-        scored = cast(ClassScored, scored)
-        # The one transfer from the device.
-        theta = scored.theta if scored.has_importance else None
-        means = global_importance(scored.sums.on_host(), theta, ["weight"])[0]
         truth = torch.as_tensor(self.class_concepts)
+        if self.baseline:
+            same_everywhere = agreement(torch.ones_like(truth), truth, self.per).numpy()
+            return Result(same_everywhere, {})
+        means = (observed.sums / observed.counts[:, None])[observed.kinds.index(self.importance)]
+        # Explanations of a call of Quantus are of one kind, whatever its name.
+        by_weight = self.importance == "weight" if observed.explained is None else observed.n_used > 0
+        if by_weight and observed.n_others == 0 and observed.theta is not None:
+            means = observed.theta.double()
         scores = agreement(means, truth, self.per, self.centred).numpy()
-        result = Result(scores, {})
+        result = Result(scores, {}, by_class=None if self.centred or self.per == "class" else (means, truth))
         n_classes, n_concepts = means.shape
         without = int(np.isnan(means.numpy()).any(1).sum())
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
@@ -273,7 +269,10 @@ class CGIM(ConceptMetric):
             result.reasons[reason] = Counted(without, n_classes, "classes")
         whys = Counter(cgim_reasons(means, truth, self.per, self.centred) if np.isnan(scores).any() else ())
         result.reasons |= {why: Counted(n, number, unit) for why, n in whys.items() if why not in ("", NO_CLASS)}
-        result.reasons |= count_reasons(scored.why, scored.n)
+        if broken := int(observed.n_broken):
+            result.reasons["the model's importances are not finite"] = Counted(broken, observed.n)
+        if observed.why is not None:
+            result.reasons |= count_reasons(observed.why, observed.n)
         return result
 
     def _check_sizes(self, n_classes: int, n_concepts: int) -> None:
@@ -286,10 +285,3 @@ class CGIM(ConceptMetric):
             f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
         )
 
-
-def _same(first: ClassScored, second: ClassScored) -> Tensor | None:
-    """Return the weights that the explanations of both are; None if one of them is something else."""
-    if not (first.has_importance and second.has_importance):
-        return first.theta if first.has_importance else second.theta
-    both = first.theta is not None and second.theta is not None and torch.equal(first.theta, second.theta)
-    return first.theta if both else None

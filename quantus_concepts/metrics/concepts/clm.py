@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Unpack, cast
+from collections.abc import Hashable, Sequence
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -13,18 +14,10 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_choice, check_range, check_whole
 from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.part_specificity import own_and_other_hits
-from quantus_concepts.functional.regions import (
-    check_places,
-    hits_of_parts,
-    hits_of_pixels,
-    pixels_of,
-    threshold_hits_of_pixels,
-)
-from quantus_concepts.metrics.concepts.cem import ZERO
-from quantus_concepts.metrics.concepts.locations import chance_at_places, concepts_by_part, first_with_part
+from quantus_concepts.functional.regions import check_places, hits_of_parts, pixels_of, threshold_hits_of_pixels
+from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.concepts.locations import LACKS, Located, chance_at_places, hits_of_concepts, locate
 from quantus_concepts.metrics.host.checks import (
     Truth,
     check_images,
@@ -34,20 +27,15 @@ from quantus_concepts.metrics.host.checks import (
     to_parts,
     to_points,
 )
-from quantus_concepts.metrics.host.explanations import Explain, add_reason, no_reasons, usable
+from quantus_concepts.metrics.host.explanations import Explain, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
-from quantus_concepts.metrics.host.model import (
-    IMPORTANCES,
-    ConceptModel,
-    check_concepts,
-    concept_maps,
-    image_importance,
-    is_concept_model,
-    no_concept_model,
-    shared_features,
-)
+from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
+from quantus_concepts.metrics.host.observing import Batch, Counted, Known, Observed, Result, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
+#: The baselines of a table; those that are about the same maps as the concepts have no part specificity.
+BASELINES = (col.OTHER_IMAGE, col.OTHER_PARTS, col.FEATURE_NORM, col.GAUSSIAN)
+NOT_SPECIFIC = BASELINES[:2]
 MASK_HITS = ("centre", "share")
 
 
@@ -138,6 +126,10 @@ class CLM(ConceptMetric):
     asks_concept_models = True
     sample_truth = ("points", "masks")
     settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept", "specificity")
+    observed_truth = ("points",)
+    makes_maps = True
+    #: "", or what stands in place of the concept maps or of their parts.
+    baseline = ""
 
     def __init__(
         self,
@@ -239,10 +231,10 @@ class CLM(ConceptMetric):
         points: np.ndarray | None = None,
         masks: np.ndarray | None = None,
         **truth: np.ndarray,
-    ) -> Scored:
+    ) -> Observed:
         """Score some maps, or some images with a concept model."""
         if points is not None and is_concept_model(model):
-            return self._score_images(model, x_batch, y_batch, points)
+            return super().score_batch(model, x_batch, y_batch, explain, points=points)
         size = (x_batch.shape[2], x_batch.shape[3])
         a_batch, failure = explain()
         if a_batch.ndim == 4:
@@ -265,66 +257,104 @@ class CLM(ConceptMetric):
             hidden = np.isnan(points[np.arange(len(part)), part]).any(-1) | (part < 0)[:, None]
             why = add_reason(why, part < 0, "the explained concept has no part")
             why = add_reason(why, np.asarray((part >= 0) & hidden.all(1)), "the part is not visible")
-        pixels = pixels_of(points, size)
-        if self.specificity:
-            # Concepts without a part score NaN.
-            own = torch.as_tensor(part)
-            hits = self._differences(maps, pixels, own.clamp(min=0), size).masked_fill(own < 0, torch.nan)
-        else:
-            own = pixels[torch.arange(len(part)), torch.as_tensor(part)]
-            hits = self._hits(maps, own.masked_fill(torch.as_tensor(part)[:, None] < 0, -1), size)
+        hits = self._hits(maps, pixels_of(points, size), torch.as_tensor(part), size)
         return Scored(hits.numpy().astype(float), self._chance(hidden[:, None]), why, None, explained)
 
-    def _score_images(
-        self, model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, points: np.ndarray
-    ) -> Scored:
-        """Score the maps of the most important concepts that have a part, Equation 11."""
-        features, parts = shared_features(model, x_batch), self._parts
-        importance, _ = image_importance(model, x_batch, y_batch, self.importance, features)
-        check_concepts("part_of_concept", "(L,)", parts, importance.shape[1])
-        ranked = first_with_part(importance, parts, self.top_l)
-        maps = concept_maps(model, features, x_batch, ranked).flatten(0, 1)
-        size = (x_batch.shape[2], x_batch.shape[3])
-        pixels = pixels_of(points, size)
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return col.PART_SPECIFICITY if self.specificity else self.name
+
+    def family(self) -> Hashable:
+        """Return what those that observe a batch together have in common."""
+        return self.threshold, self._parts.tobytes(), *(id(value) for value in self.bound_truth.values())
+
+    @classmethod
+    def usual(cls, known: Known) -> Sequence[CLM]:
+        """Return the usual variants for a table; without those of an l that not enough concepts have a part for."""
+        if known.part_of_concept is None:
+            return []
+        tops = [top for top in known.top_l if top <= int((known.part_of_concept >= 0).sum())]
+        if not tops:
+            return []
+        metric = cls(part_of_concept=known.part_of_concept)
+        last = known.explanations[-1]
+        baselines = BASELINES if known.baselines else ()
+        variants = [(kind, "") for kind in known.explanations] + [(last, name) for name in baselines]
+        metrics = []
+        for specificity in (False, True):
+            for kind, name in variants:
+                if specificity and name in NOT_SPECIFIC:
+                    continue
+                own = metric.vary(importance=kind, baseline=name, specificity=specificity)
+                own.bounds = (-1.0, 1.0) if specificity else own.bounds
+                of_tops = sorted(tops)[:1] if specificity else tops
+                metrics += [own.vary(top_l=top, alpha=alpha) for top in of_tops for alpha in known.alphas]
+        return metrics
+
+    @classmethod
+    def observe(cls, metrics: Sequence[CLM], batch: Batch) -> Located:
+        """Return the hits of the maps of the most important concepts that have a part, Equation 11."""
+
+        def each(name: str, of: Sequence[CLM] = metrics) -> tuple[Any, ...]:
+            return tuple(dict.fromkeys(getattr(metric, name) for metric in of))
+
+        own = [metric for metric in metrics if not metric.baseline]
+        # The last explanation ranks the concepts that the baselines look for.
+        return locate(
+            batch,
+            each("importance", own) or each("importance"),
+            sorted(each("top_l")),
+            each("alpha"),
+            metrics[0]._parts,
+            baselines=[name for name in BASELINES if name in each("baseline")],
+            specific_tops=sorted(each("top_l", [metric for metric in metrics if metric.specificity])),
+            threshold=metrics[0].threshold,
+        )
+
+    def finish(self, observed: Any) -> Result:
+        """Return the scores of all batches, and why some are undefined."""
+        if isinstance(observed, Scored):
+            return super().finish(observed)
+        row, column = observed.rows.index(self.baseline or self.importance), observed.alphas.index(self.alpha)
+        place, n = observed.tops.index(self.top_l), observed.n_samples
+        scores, chance = observed.means[:, row, place, column].double().numpy(), np.full(n, self.alpha / 12)
+        own = row
         if self.specificity:
-            part = torch.as_tensor(parts, device=maps.device)[ranked].flatten()
-            hits = self._differences(maps, pixels.to(maps.device).repeat_interleave(self.top_l, 0), part, size)
-        else:
-            of_concepts = pixels[:, parts].to(maps.device)
-            own = of_concepts.gather(1, ranked[..., None].expand(-1, -1, pixels.shape[2]))
-            hits = self._hits(maps, own.flatten(0, 1), size)
-        # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
-        norms = torch.linalg.vector_norm(importance, torch.inf, 1, keepdim=True)
-        numbers = torch.cat([norms, hits.view(ranked.shape), ranked], 1).cpu()
-        norms, hits, ranked = numbers.split([1, self.top_l, self.top_l], 1)
-        means = running_means(hits[..., None], (self.top_l,))[:, 0, 0]
-        unknown, zero = ~np.isfinite(norms[:, 0].numpy()), (norms[:, 0] == 0).numpy()
-        scores = np.where(unknown | zero, np.nan, means.numpy()).astype(float)
-        hidden = np.isnan(points[np.arange(len(points))[:, None], parts[ranked.long().numpy()]]).any(-1)
-        unseen = np.asarray(~(unknown | zero) & hidden.all((1, 2)))
-        why = add_reason(no_reasons(len(scores)), unknown, "the model's importances are not finite")
-        why = add_reason(why, zero, ZERO)
-        why = add_reason(why, unseen, f"no part of the first {self.top_l} concepts is visible")
-        why = add_reason(why, np.isnan(scores) & ~(unknown | zero | unseen), "the model's maps are not finite")
-        return Scored(scores, self._chance(hidden), why, y_batch)
+            rows = [name for name in observed.rows if name not in NOT_SPECIFIC]
+            row, top = rows.index(observed.rows[row]), observed.specific_tops.index(self.top_l)
+            scores, chance = observed.specific[:, row, top, column].double().numpy(), np.zeros(n)
+        elif self.threshold is not None:
+            chance = np.full(n, np.nan)
+        elif observed.chance is not None:
+            chance = observed.chance[:, row, place, column].numpy()
 
-    def _hits(self, maps: Tensor, own: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the hits (n,) of maps at the best of their own pixels (n, Q)."""
+        def reasons() -> dict[str, Counted]:
+            lacks = observed.lacks[:, own, place].numpy()
+            masks = {reason.format(top=self.top_l): lacks & (1 << bit) > 0 for bit, reason in enumerate(LACKS)}
+            return counted(masks | {"the model's maps are not finite": np.isnan(scores) & (lacks == 0)}, n)
+
+        told = {} if self.baseline else reasons
+        return Result(scores, told, chance=chance, clusters=observed.clusters.numpy())
+
+    def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the hits (n,) of maps about parts (n,), or their part specificity, by pixels (n, P, Q) of parts."""
+        place = part.clamp(min=0)
+        if not self.specificity:
+            # Only the own part is looked up.
+            pixels, place = pixels.take_along_dim(place[:, None, None], 1), torch.zeros_like(place)
         if self.threshold is not None:
-            return threshold_hits_of_pixels(maps, own, size, self.threshold)
-        return hits_of_pixels(maps, own, size, (self.alpha,))[:, 0]
-
-    def _differences(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the part specificity (n,) of maps about parts (n,), in images with pixels (n, P, Q)."""
-        weights = concepts_by_part(self._parts, pixels.shape[1])
-        here, there = own_and_other_hits(hits_of_parts(maps, pixels, size, (self.alpha,)), part, weights)
-        return (here - there)[:, 0]
+            hits = threshold_hits_of_pixels(maps, pixels[:, 0], size, self.threshold)
+        else:
+            own, others = hits_of_concepts(hits_of_parts(maps, pixels, size, (self.alpha,)), place, self._parts)
+            hits = (own - others if self.specificity else own)[:, 0]
+        return hits.masked_fill(part < 0, torch.nan)
 
     def _chance(self, hidden: np.ndarray) -> np.ndarray:
         """Return the mean chance (n,) of white noise at the best of the places (n, T, Q) that are not hidden."""
         if self.threshold is not None:
             return np.full(len(hidden), np.nan)
-        chance = chance_at_places(hidden, (self.alpha,))[..., 0]
+        chance = chance_at_places(torch.as_tensor(hidden), (self.alpha,))[..., 0].numpy()
         defined = (~np.isnan(chance)).sum(1)
         means = np.zeros(len(chance)) if self.specificity else np.nansum(chance, 1) / np.maximum(defined, 1)
         return np.where(defined > 0, means, np.nan)

@@ -28,6 +28,7 @@ from quantus_concepts.functional.interventions import (
 )
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.model import ConceptModel, class_logits, concept_importances
+from quantus_concepts.metrics.host.observing import Batch, Observed, Observer, Result, same
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
 
 #: Columns of a table of curves.
@@ -94,6 +95,56 @@ class Interventions:
                 # One call for all counts: a call of a head costs more than its product.
                 classes = class_logits(model, after.flatten(0, 1)).argmax(1).view(len(counts), -1)
                 yield from (((order, count, None, answer), row) for count, row in zip(counts, classes, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervened(Observed):
+    """Whether classes are right (n, V) after interventions of V names: order, number of answers, None, baseline."""
+
+    names: tuple[Any, ...] = same()
+    right: Tensor
+    labels: Tensor
+
+
+class InterventionAccuracy(Observer):
+    """The accuracy of the class after each of several interventions."""
+
+    name = col.INTERVENED
+
+    def __init__(self, interventions: Interventions) -> None:
+        self._interventions = interventions
+
+    def of_controls(self) -> InterventionAccuracy:
+        """Return the accuracy of baseline models."""
+        return InterventionAccuracy(self._interventions.of_controls())
+
+    @classmethod
+    def observe(cls, metrics: Sequence[InterventionAccuracy], batch: Batch) -> Intervened:
+        """Predict the classes of some samples anew."""
+        if "concept_labels" not in batch.truth:
+            raise ValueError(
+                "Interventions need concept labels: give argument `concept_labels`, or a `loader` of (images, labels, "
+                "concept labels)."
+            )
+        answered = [
+            *metrics[0]._interventions.predictions(
+                *(batch.model, batch.values, batch.predicted, batch.of("concept_labels") > 0.5),
+                *(batch.levels, batch.threshold, batch.number),
+            )
+        ]
+        right = torch.stack([classes == batch.labels for _, classes in answered], 1)
+        return Intervened(names=tuple(name for name, _ in answered), right=right, labels=batch.labels.int())
+
+    def numbers(self, observed: Intervened) -> list[tuple[dict[str, Any], Result]]:
+        """Return the fields of each row of a table, and its numbers. People's answers are often those of the class."""
+        columns = observed.right.T.double().numpy()
+        return [
+            (
+                {"metric": self.name, "explanation": order, "l": count, "baseline": answer},
+                Result(column, {}, clusters=observed.labels.numpy()),
+            )
+            for (order, count, _, answer), column in zip(observed.names, columns, strict=True)
+        ]
 
 
 def plot_interventions(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -14,10 +16,13 @@ from captum_concepts._support.checks import check_choice, check_range
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics.host.checks import Truth, checked_classes, to_classes, to_numbers
-from quantus_concepts.metrics.host.explanations import Explain, add_reason, no_reasons
-from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
-from quantus_concepts.metrics.host.model import is_concept_model, share, shared_outputs
+from quantus_concepts.functional.substitution import MAJORITY, movement, recital
+from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.host.checks import Truth, to_classes, to_numbers
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import ConceptMetric
+from quantus_concepts.metrics.host.model import is_concept_model, share
+from quantus_concepts.metrics.host.observing import Batch, Known, Observed, Observer, Result, Scored, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 SCORES = ("added", "removed")
@@ -135,40 +140,124 @@ class SubstitutionScore(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         explain: Explain,
-        *,
-        added: np.ndarray,
-        removed: np.ndarray | None = None,
-        pairs: np.ndarray | None = None,
         **truth: np.ndarray,
-    ) -> Scored:
+    ) -> Observed:
         """Score some samples by their concept values, given or computed from images."""
-        if x_batch.ndim == 4:
-            values = _values(model, x_batch, y_batch)
-        else:
+        if x_batch.ndim == 2:
             values = torch.as_tensor(x_batch.astype(np.promote_types(x_batch.dtype, np.float32)))
-        removed = np.full_like(added, -1) if removed is None else removed
-        both_scores = substitution(values, torch.as_tensor(added), torch.as_tensor(removed), self.threshold)
-        # One transfer from the device for each batch.
-        scores = torch.stack(both_scores).double().cpu().numpy()[SCORES.index(self.score)]
+        elif not is_concept_model(model):
+            values = _values(model, x_batch)
+        else:
+            return super().score_batch(model, x_batch, y_batch, explain, **truth)
+        return self.observe([self], Batch(None, values, y_batch, truth))
+
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return (col.PLUS if self.score == SCORES[0] else col.MINUS).metric
+
+    def family(self) -> Hashable:
+        """Return what those that observe a batch together have in common."""
+        return self.threshold, *(id(value) for value in self.bound_truth.values())
+
+    @classmethod
+    def usual(cls, known: Known) -> Sequence[SubstitutionScore]:
+        """Return the usual variants for a table."""
+        return [cls(score=score).vary(needs_threshold=True) for score in SCORES]
+
+    @classmethod
+    def observe(cls, metrics: Sequence[SubstitutionScore], batch: Batch) -> Substituted:
+        """Look at the values of the concepts put in and taken out, by the threshold of the model or of the metric."""
+        added = batch.of("added")
+        removed = batch.of("removed") if "removed" in batch.truth else torch.full_like(added, -1)
+        threshold = metrics[0].threshold if batch.threshold is None else batch.threshold
+        return Substituted(
+            scores=torch.stack(substitution(batch.values, added, removed, threshold), 1).float(),
+            added=added.int(),
+            removed=removed.int(),
+            clusters=pairs_of(batch),
+        )
+
+    def finish(self, observed: Substituted) -> Result:
+        """Return the scores of all batches, and why some are undefined."""
+        scores = observed.scores[:, SCORES.index(self.score)].double().numpy()
+        added, removed = observed.added.numpy(), observed.removed.numpy()
         unknown = added < 0
-        why = add_reason(no_reasons(len(added)), unknown, "the concept put in is none of the model's")
+        reasons = {"the concept put in is none of the model's": unknown}
         if self.score == "removed":
             unchanged = ((removed < 0) | (removed == added)) & ~unknown
-            why = add_reason(why, unchanged, "no concept was taken out")
-            unknown |= unchanged
-        why = add_reason(why, np.isnan(scores) & ~unknown, "the model's values are NaN")
-        if pairs is None:
-            # A number for each pair that is the same in every batch.
-            pairs = (y_batch.astype(np.int64) << 32) + added
-        return Scored(scores, np.full(len(added), CHANCE), why, pairs)
+            reasons["no concept was taken out"], unknown = unchanged, unknown | unchanged
+        reasons["the model's values are NaN"] = np.isnan(scores) & ~unknown
+        return Result(scores, counted(reasons, len(added)), chance=CHANCE, clusters=observed.clusters.numpy())
 
 
-def _values(model: nn.Module, images: np.ndarray, y_batch: np.ndarray) -> Tensor:
-    """Return the concept values (n, L) that a concept model or a plain module gives for images."""
-    if is_concept_model(model):
-        outputs = shared_outputs(model, images)
-        checked_classes(y_batch, outputs.logits)
-        return outputs.values
+@dataclass(frozen=True, kw_only=True)
+class Substituted(Observed):
+    """Scores (n, 2) of the concepts put in and taken out (n,), and which images share a recipe."""
+
+    scores: Tensor
+    added: Tensor
+    removed: Tensor
+    clusters: Tensor
+
+
+class Recital(Observer):
+    """Whether all of the class's concepts are predicted, also the one taken out."""
+
+    name = col.RECITAL.metric
+    observed_truth = ("added",)
+    needs_threshold = True
+
+    def __init__(self, class_concepts: np.ndarray) -> None:
+        self._class_concepts = torch.as_tensor(class_concepts >= MAJORITY)
+
+    @classmethod
+    def usual(cls, known: Known) -> Sequence[Recital]:
+        """Return the usual variants for a table."""
+        return [] if known.class_concepts is None else [cls(known.class_concepts)]
+
+    @classmethod
+    def observe(cls, metrics: Sequence[Recital], batch: Batch) -> Scored:
+        """Compare the predicted concepts of some samples with those of their classes."""
+        of_class = metrics[0]._class_concepts[batch.labels.cpu()]
+        return Scored(recital(batch.values, of_class, batch.threshold), clusters=pairs_of(batch))
+
+
+class Moves(Observer):
+    """Changes of values and prediction from the image before a substitution to the one after it."""
+
+    name = "moves"
+    observed_truth = ("added",)
+    needs_before = True
+
+    @classmethod
+    def observe(cls, metrics: Sequence[Moves], batch: Batch) -> Scored:
+        """Compare the outputs of some samples, whatever the threshold."""
+        moved = movement(batch.before.values, batch.values, batch.of("added"), batch.of("removed"))
+        rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)
+        class_kept = (batch.predicted == batch.before.logits.argmax(1)).to(rises)
+        columns = (moved.added, moved.removed, moved.others, rises, moved.selectivity, class_kept)
+        return Scored(torch.stack(columns, 1).float(), clusters=pairs_of(batch))
+
+    def numbers(self, observed: Scored) -> list[tuple[dict[str, Any], Result]]:
+        """Return the fields of each row of a table, and its numbers."""
+        columns = observed.scores.T.double().numpy()
+        return [
+            ({"metric": score.metric}, Result(column, {}, clusters=observed.clusters))
+            for score, column in zip(col.MOVES, columns, strict=True)
+        ]
+
+
+def pairs_of(batch: Batch) -> Tensor:
+    """Return which samples share a recipe: a number for each pair of class and concept that is the same everywhere."""
+    if "pairs" in batch.truth:
+        return torch.as_tensor(batch.truth["pairs"])
+    labels = torch.as_tensor(batch.truth["labels"] if batch.given is None else batch.given)
+    return (labels.cpu().long() << 32) + torch.as_tensor(batch.truth["added"]).cpu()
+
+
+def _values(model: nn.Module, images: np.ndarray) -> Tensor:
+    """Return the concept values (n, L) that a plain module gives for images."""
     values = share("logits", model, images, lambda: predict_logits(model, images))
     if values.ndim != 2 or len(values) != len(images):
         raise ValueError(

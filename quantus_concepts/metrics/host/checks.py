@@ -34,11 +34,13 @@ def truth_lookup(loader: object) -> Callable[..., Any]:
     dataset = getattr(loader, "dataset", None)
     part = dataset if isinstance(dataset, Subset) else None
 
-    def truth_of(name: str, argument: Any, check: Callable[[str, Any], Any] | None = None) -> Any:
+    def truth_of(
+        name: str, argument: Any, check: Callable[[str, Any], Any] | None = None, of_images: bool = False
+    ) -> Any:
         truth = argument
         if truth is None:
             truth = getattr(dataset if part is None else part.dataset, name, None)
-            if part is not None and truth is not None and name in OF_IMAGES:
+            if part is not None and truth is not None and (of_images or name in OF_IMAGES):
                 truth = to_array(name, truth)[np.asarray(part.indices)]
         return truth if check is None or truth is None else check(name, truth)
 

@@ -7,9 +7,9 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
@@ -26,6 +26,15 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_explainer
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
+from quantus_concepts.metrics.host.observing import (
+    Batch,
+    Counted,
+    Observed,
+    Observer,
+    Result,
+    Scored,
+    is_failure,
+)
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
 
@@ -34,81 +43,8 @@ N_RECORDS = 256
 _COUNT = itemgetter(0)
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Scores (n,) of some samples, with what their record needs.
-
-    `chance` (n,) is what no knowledge scores, NaN where that is unknown. `why` (n,) says why a score is undefined:
-    "" or reasons, a line each (`add_reason`). `clusters` (n,) are the same for samples that depend on each other.
-    `explained` is None if no attribution was asked for, else whether one of them is not zero. A subclass may have more
-    arrays with a row for each sample.
-    """
-
-    scores: np.ndarray
-    chance: np.ndarray
-    why: np.ndarray
-    clusters: np.ndarray | None = None
-    explained: bool | None = None
-
-    @property
-    def n_samples(self) -> int:
-        """How many samples there are."""
-        return len(self.why)
-
-    def join(self, *others: Self) -> Self:
-        """Return the scores of these samples and, after them, of others."""
-        joined: dict[str, Any] = {}
-        for name in self.__dataclass_fields__:
-            values = [getattr(part, name) for part in (self, *others)]
-            known = [value for value in values if value is not None]
-            if name == "explained":
-                joined[name] = any(known) if known else None
-            else:
-                joined[name] = np.concatenate(known) if len(known) == len(values) else None
-        return type(self)(**joined)
-
-
-def count_reasons(why: np.ndarray, n: int) -> dict[str, Counted]:
-    """Return how many of n samples have which reason, those of a failed explanation last."""
-    counts: dict[str, Counted] = {}
-    for reason in "\n".join(why[why != ""]).splitlines():
-        counts[reason] = Counted(1 + (counts[reason].n if reason in counts else 0), n)
-    return dict(sorted(counts.items(), key=_is_failure)) if len(counts) > 1 else counts
-
-
-class Counted(NamedTuple):
-    """How many of `total` samples, concepts or classes have a reason."""
-
-    n: int
-    total: int
-    unit: str = "samples"
-
-
-@dataclass
-class Result:
-    """The scores that a metric returns, and why some are undefined."""
-
-    scores: np.ndarray
-    reasons: dict[str, Counted]
-    outcome: str = "scores are NaN"
-
-    def describe(self, method: object) -> str:
-        """Write why scores are undefined, of an explanation method of this name."""
-        name = "" if method is None else f" {method!r}"
-        parts = []
-        for prefix, start in (("", ""), (FAILED, f"the explanation method{name} failed: ")):
-            counted = [
-                f"{reason.removeprefix(prefix)} ({of.n} of {of.total} {of.unit})"
-                for reason, of in self.reasons.items()
-                if reason.startswith(FAILED) == bool(prefix)
-            ]
-            if counted:
-                parts.append(start + "; ".join(counted))
-        return f"{self.outcome} where {'; and where '.join(parts)}."
-
-
-class ConceptMetric(DrawsScores, Metric[list[float]]):
-    """Base of the metrics: a subclass implements `score_batch`, and has Quantus's call, `update` and `compute`.
+class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
+    """Base of the metrics: a subclass has `score_batch` or `observe`, and gets Quantus's call, `update` and `compute`.
 
     It differs from Quantus's own metrics in four things. Attributions are not passed through
     `general_preprocess`, which rejects maps that are zero, negative or constant. Ground truth that Quantus
@@ -127,21 +63,12 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     data_applicability = {DataType.IMAGE, DataType.TABULAR}  # noqa: RUF012 - a plain set is the host's contract
     model_applicability = {ModelType.TORCH}  # noqa: RUF012
 
-    # Names of the constructor arguments that hold one row for each sample of `x_batch`.
-    sample_truth: tuple[str, ...] = ()
-    # Those of them without which there is no score.
-    needed: tuple[str, ...] = ()
     # Whether it computes what it needs by itself from images and a concept model.
     asks_concept_models: bool = False
     # Whether explanations that are zero in every sample are undefined, rather than saying that nothing is important.
     zero_says_nothing: bool = True
-    # Smallest and largest score possible, and whether there is one for each sample.
+    # Smallest and largest score possible.
     bounds: tuple[float, float] = (-math.inf, math.inf)
-    of_samples: bool = True
-    # What no knowledge scores, if that is the same for every sample.
-    chance: float | None = None
-    # Names of the attributes that hold settings of the metric itself.
-    settings: tuple[str, ...] = ()
     # Names of the attributes that a call sets.
     results: tuple[str, ...] = ()
 
@@ -162,16 +89,27 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         super().__init__(**arguments)
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
-        self._updates: list[Scored] = []
+        self._updates: list[Observed] = []
 
     # What a subclass implements.
 
-    def score_batch(self, *batch: Any, **truth: Any) -> Scored:
+    def score_batch(self, *batch: Any, **truth: Any) -> Observed:
         """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing.
 
         Images have channels first, `truth` the rows of the batch; ``explain()``, an `Explain`, gives its attributions.
+        A metric of concept models has `observe` in its place, for all its variants at once.
         """
-        raise NotImplementedError
+        model, x_batch, y_batch, explain = batch
+        return self.observe([self], Batch(model, x_batch, y_batch, truth, explain))
+
+    @classmethod
+    def observe(cls, metrics: Sequence[Self], batch: Batch) -> Observed:
+        """Score a batch of a stream as one of Quantus."""
+        (metric,) = metrics
+        truth = {name: to_numpy(value) for name, value in batch.truth.items() if name in metric.sample_truth}
+        inputs, classes = to_numpy(batch.inputs), to_numpy(batch.classes)
+        explain = Explain(metric.name, None, metric.asks_concept_models, batch.model, inputs, classes)
+        return metric.score_batch(batch.model, inputs, classes, explain, **truth)
 
     def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return ground truth of this name as an array, or raise; called for what is bound and for what is passed."""
@@ -182,11 +120,6 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     ) -> Truth:
         """Check all samples of a call or an update together; return the truth, with a row for each sample."""
         return truth
-
-    def finish(self, scored: Scored) -> Result:
-        """Return the scores of all batches, and why some are undefined."""
-        undefined = (scored.why != "").any()
-        return Result(scored.scores, count_reasons(scored.why, len(scored.why)) if undefined else {})
 
     # What is the same for all.
 
@@ -236,7 +169,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Return the scores of one batch, channels first, without a record."""
         module = model.get_model() if isinstance(model, ModelInterface) else model
         scored = self._score(module, x_batch, y_batch, a_batch, s_batch, truth, None, channel_first=True)
-        scores: list[float] = self.finish(scored[0]).scores.tolist()
+        scores: list[float] = self.finish(scored[0].on_host()).scores.tolist()
         return scores
 
     def update(
@@ -288,7 +221,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             *(model, x_batch, y_batch, a_batch, s_batch, truth, None, None),
             *(explain_func, explain_func_kwargs or {}, {}),
         )
-        self._updates = self._joined([*self._updates, *scored])
+        self._updates = self._joined([*self._updates, *(part.kept() for part in scored)])
 
     def compute(self) -> list[float]:
         """Return the scores of all batches since `reset`, as a call of the metric does, and add their record.
@@ -338,7 +271,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             )
         self._updates = self._joined([*self._updates, *other._updates])
 
-    def _joined(self, parts: list[Scored]) -> list[Scored]:
+    def _joined(self, parts: list[Observed]) -> list[Observed]:
         # Sums over samples need no more room with every batch.
         return parts if self.of_samples or len(parts) < 2 else [parts[0].join(*parts[1:])]
 
@@ -383,7 +316,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         explain_func: Callable[..., object] | None = None,
         keywords: Mapping[str, object] | None = None,
         predict_kwargs: Mapping[str, object] | None = None,
-    ) -> list[Scored]:
+    ) -> list[Observed]:
         """Check the arguments of a call or an update, and score the samples batch by batch."""
         inputs, classes = _check_inputs(model, x_batch, y_batch)
         if not isinstance(channel_first, bool):
@@ -419,20 +352,19 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                 scored.append(self.score_batch(model, x, y, batch, **{name: truth[name][rows] for name in truth}))
         return scored
 
-    def _conclude(self, parts: Sequence[Scored], method: object = None) -> list[float]:
+    def _conclude(self, parts: Sequence[Observed], method: object = None) -> list[float]:
         """Join batches, record and warn once, and return the scores as Quantus does."""
-        scored = parts[0].join(*parts[1:]) if len(parts) > 1 else parts[0]
+        scored = (parts[0].join(*parts[1:]) if len(parts) > 1 else parts[0]).on_host()
         result = self.finish(scored)
-        if self.zero_says_nothing and scored.explained is False and not any(map(_is_failure, result.reasons.items())):
+        reasons = result.told()
+        if self.zero_says_nothing and scored.explained is False and not any(map(is_failure, reasons.items())):
             n = scored.n_samples
             result.scores = np.full_like(result.scores, np.nan)
-            result.reasons[FAILED + "attributions are zero everywhere"] = Counted(n, n)
+            reasons[FAILED + "attributions are zero everywhere"] = Counted(n, n)
         undefined = np.isnan(result.scores)
-        chance = self.chance
-        if chance is None:
-            chance = nanmean(np.where(undefined, np.nan, scored.chance)) if len(scored.chance) else math.nan
+        chance = mean_chance(result)
         self.undefined = int(undefined.sum())
-        if result.reasons and not self._disable_warnings:
+        if reasons and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
             warn_user(f"{self.name}: {result.describe(method)}")
         scores = result.scores.tolist()
@@ -443,8 +375,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                 tuple(np.atleast_1d(np.asarray(self.evaluation_scores, dtype=float)).tolist()),
                 result.scores,
                 chance,
-                dict(zip(result.reasons, map(_COUNT, result.reasons.values()), strict=True)),
-                *(scored.clusters, self.bounds, self.of_samples),
+                dict(zip(reasons, map(_COUNT, reasons.values()), strict=True)),
+                *(None if result.clusters is None else to_numpy(result.clusters), self.bounds, self.of_samples),
                 of_explanations=scored.explained is not None,
             )
         )
@@ -452,7 +384,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             self.keep_results(scored)
         return list(self.evaluation_scores)
 
-    def keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Observed) -> None:
         """Set the attributes named in `results`."""
 
     def _aggregate(self, scores: list[float]) -> list[Any]:
@@ -485,6 +417,13 @@ def _check_own_keywords(metric: type, keywords: Mapping[str, object]) -> None:
     names += DEFAULTS
     # Its own arguments are bound already: what is left are Quantus's.
     check_keywords(metric.__name__, keywords.keys() - DEFAULTS.keys(), names, f"It takes {', '.join(names)}.")
+
+
+def mean_chance(result: Result) -> float:
+    """Return the mean chance of the defined scores."""
+    if result.chance is None or np.ndim(result.chance) == 0:
+        return math.nan if result.chance is None else float(result.chance)
+    return nanmean(np.where(np.isnan(result.scores), np.nan, result.chance))
 
 
 def nanmean(scores: Numbers) -> float:
@@ -542,6 +481,3 @@ def _equal(first: object, second: object) -> bool:
         return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
     return bool(first == second)
 
-
-def _is_failure(reason: tuple[str, Counted]) -> bool:
-    return reason[0].startswith(FAILED)

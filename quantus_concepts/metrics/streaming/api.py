@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from captum_concepts._support.checks import as_list, check_choice, check_range, check_whole
+from captum_concepts._support.checks import as_list, check_choice, check_range, check_shape, check_whole
 from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.metrics import concepts
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.cem import to_presence
-from quantus_concepts.metrics.concepts.columns import ModelScorer, Variants
-from quantus_concepts.metrics.concepts.interventions import interventions_after
+from quantus_concepts.metrics.concepts.cem import CEM, to_presence
+from quantus_concepts.metrics.concepts.accuracy import (
+    Accuracy,
+    ConceptAccuracy,
+    Density,
+    NegativeFirst,
+    SeenAccuracy,
+)
+from quantus_concepts.metrics.concepts.cgim import CGIM
+from quantus_concepts.metrics.concepts.clm import CLM
+from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, Interventions, interventions_after
+from quantus_concepts.metrics.concepts.substitution import Moves, Recital, SubstitutionScore
 from quantus_concepts.metrics.host.checks import (
     check_concept_order,
     check_parts,
@@ -38,6 +51,8 @@ from quantus_concepts.metrics.host.model import (
     check_controls,
     models_of_random_banks,
 )
+from quantus_concepts.metrics.host.observing import Known, Observer
+from quantus_concepts.metrics.streaming.engine import watch
 from quantus_concepts.metrics.streaming.loader import (
     ADDED_REQUIRED,
     SEEN_REQUIRED,
@@ -47,7 +62,7 @@ from quantus_concepts.metrics.streaming.loader import (
     with_concepts_of,
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, model_scorers, run_models
+from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, watched_models
 from quantus_concepts.metrics.streaming.substitutions import (
     about_images,
     bound_substitutions,
@@ -63,6 +78,7 @@ RANDOM_MAPS = 200
 def score_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[object],
+    metrics: Sequence[Observer] | None = None,
     *,
     class_concepts: Numbers | pd.DataFrame | None = None,
     concept_labels: Numbers | None = None,
@@ -111,6 +127,9 @@ def score_concepts(
         "images", "labels", "concept_labels" and "points": a `torch.utils.data.DataLoader` over a data set of this
         package or over images and classes, a generator, a list. It is gone through once, and no batch is kept. Images
         are as the models take them; those of uint8 are divided by 255, and no more.
+    metrics : sequence of metrics, optional
+        The metrics of the table, as those that `quantus.evaluate` takes (``CEM(top_l=3)``); each explained for the
+        class the model predicts. By default every one whose truth is known, in its usual variants.
     class_concepts : array_like, optional
         (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM.
     concept_labels : array_like, optional
@@ -225,6 +244,7 @@ def score_concepts(
     state = concept_state(
         model,
         loader,
+        metrics,
         class_concepts=class_concepts,
         concept_labels=concept_labels,
         labels=labels,
@@ -264,6 +284,7 @@ def _bank_stride(data: object, stride: int) -> int:
 def concept_state(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[object],
+    metrics: Sequence[Observer] | None = None,
     *,
     start: int | None = None,
     class_concepts: Numbers | pd.DataFrame | None = None,
@@ -300,6 +321,8 @@ def concept_state(
         As in `score_concepts`; of a range, a `torch.utils.data.DataLoader` over
         ``torch.utils.data.Subset(data, range(start, stop))`` without shuffling, where ``start`` is a multiple of the
         batch size. What `data` knows of all images is read from it.
+    metrics : sequence of metrics, optional
+        As in `score_concepts`.
     start : int, optional
         Number of a range's first image in the data set, 0 for the first range; None for no range.
     class_concepts : array_like, optional
@@ -388,23 +411,21 @@ def concept_state(
     for concept_model in models.values():
         check_concept_order("class_concepts", columns, concept_model)
     parts = truth_of("part_of_concept", part_of_concept, to_parts)
-    variants = Variants(
-        tuple(explanations),
-        tops,
-        tuple(alphas),
-        truth_of("class_concepts", class_concepts, to_class_concepts),
-        np.empty(0, int) if parts is None else parts,
-        accuracies={col.CONCEPT_ACCURACY: None},
-    )
-    scorers = model_scorers(
-        models,
-        (control, control_models),
-        variants,
-        value_threshold,
+    table = truth_of("class_concepts", class_concepts, to_class_concepts)
+    n_concepts = len(parts) if table is None and parts is not None and len(parts) else None
+    n_classes, n_concepts = (None, n_concepts) if table is None else table.shape
+    if parts is not None and len(parts):
+        check_shape("part_of_concept", parts, ("L",), (n_concepts,))
+    _check_tops(tops, n_concepts)
+    insists = metrics is not None
+    if metrics is None:
+        known = Known(tuple(explanations), tops, tuple(map(float, alphas)), table, parts, baselines)
+        metrics = usual_metrics(known, interventions_after(counts, seed))
+    watched = watched_models(
+        *(models, (control, control_models), metrics, value_threshold),
         stride=control_stride,
-        interventions=interventions_after(counts, seed),
         levels=levels,
-        baselines=baselines,
+        insists=insists,
     )
     bound: dict[str, Any] = {
         "labels": None if labels is None else to_classes("labels", labels),
@@ -412,19 +433,30 @@ def concept_state(
         "points": None if points is None else to_points("points", points),
     }
     if points is not None:
-        check_parts(variants.parts, bound["points"])
+        check_parts(np.empty(0, int) if parts is None else parts, bound["points"])
     if value_threshold is not None:
         bound |= {"added": truth_of("added", added, to_numbers), "removed": truth_of("removed", removed, to_numbers)}
+    for metric in metrics:
+        for name in {*metric.sample_truth} - {*bound, *metric.bound_truth, "added", "removed"}:
+            check = partial(_check_truth, metric)
+            bound[name] = truth_of(name, None, check, of_images=True)
     elsewhere = EarlierPoints(seed, number, None if start is None else points_lookup(data)) if baselines else None
-    states = run_models(scorers, loader, bound, elsewhere, start=number, display_progressbar=display_progressbar)
-    classes, concepts = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
+    states = watch(
+        *(watched, loader, bound, elsewhere),
+        n_classes=n_classes,
+        n_concepts=n_concepts,
+        last_part=-1 if parts is None else int(parts.max(initial=-1)),
+        start=number,
+        display_progressbar=display_progressbar,
+    )
+    of_classes, of_concepts = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
     own_classes, own_concepts = model_names(model)
     return ConceptState(
         [*models],
         control,
         states,
-        _names(own_classes if classes is None else classes),
-        _names(own_concepts if concepts is None else concepts),
+        _names(own_classes if of_classes is None else of_classes),
+        _names(own_concepts if of_concepts is None else of_concepts),
     )
 
 
@@ -548,21 +580,60 @@ def substitution_tables(
     truth_of = truth_lookup(loader)
     bound = bound_substitutions(truth_of, added, removed, labels)
     class_table = truth_of("class_concepts", class_concepts, to_class_concepts)
-    scorers = model_scorers(
-        models, control, Variants(class_concepts=class_table, moves=True), threshold, default=col.CHANCE
-    )
+    metrics: list[Observer] = [*SubstitutionScore.usual(Known()), Moves()]
+    metrics[2:2] = Recital.usual(Known(class_concepts=class_table))
     show = display_progressbar
-    states = run_models(scorers, loader, bound, required=ADDED_REQUIRED, display_progressbar=show)
+    sizes = {} if class_table is None else dict(zip(("n_classes", "n_concepts"), class_table.shape, strict=True))
+    watched = watched_models(models, control, metrics, threshold, default=col.CHANCE)
+    states = watch(watched, loader, bound, required=ADDED_REQUIRED, display_progressbar=show, **sizes)
     state = ConceptState([*models], control[0], states)
     names = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
     about = about_images(state, truth_of("pairs", pairs, to_classes), *names)
-    accuracies = {col.ACCURACY_ADDED: torch.as_tensor(about.put_in), col.ACCURACY_ALL: None}
     of_seen = []
     if seen is not None:
-        variants = Variants(class_concepts=class_table, accuracies=accuracies)
-        scorers = [ModelScorer(scorer.model, variants, scorer.threshold) for scorer in scorers]
-        of_seen = run_models(scorers, seen, {}, required=SEEN_REQUIRED, display_progressbar=show)
-    return partial(substitution_table, state, about, of_seen, [*accuracies]), partial(substitution_images, state, about)
+        of_images = [
+            SeenAccuracy(col.ACCURACY_ADDED.metric, torch.as_tensor(about.put_in)),
+            SeenAccuracy(col.ACCURACY_ALL.metric),
+        ]
+        watched = [replace(each, metrics=of_images) for each in watched]
+        of_seen = watch(watched, seen, {}, required=SEEN_REQUIRED, display_progressbar=show, **sizes)
+    return partial(substitution_table, state, about, of_seen), partial(substitution_images, state, about)
+
+
+def usual_metrics(known: Known, interventions: Interventions | None = None) -> list[Observer]:
+    """Return the usual variants of every metric of concept models, in the order of their rows."""
+    metrics = [metric for kind in observers() for metric in kind.usual(known)]
+    if interventions is not None:
+        place = next(place for place, metric in enumerate(metrics) if metric.name == col.CEM)
+        metrics.insert(place, InterventionAccuracy(interventions))
+    return metrics
+
+
+@cache
+def observers() -> list[type[Observer]]:
+    """Return what observes concept models: what is in the files of `metrics/concepts`, the four of the paper last."""
+    first = [Accuracy, ConceptAccuracy, NegativeFirst, Density, SubstitutionScore, Recital, CEM, CLM, CGIM]
+    for module in pkgutil.iter_modules(concepts.__path__):
+        members = vars(importlib.import_module(f"{concepts.__name__}.{module.name}")).values()
+        first += [
+            kind for kind in members if isinstance(kind, type) and issubclass(kind, Observer) and kind not in first
+        ]
+    return first
+
+
+def _check_truth(metric: Any, name: str, value: Any) -> Any:
+    return metric.check_truth(name, value)
+
+
+def _check_tops(tops: Sequence[int], n_concepts: int | None) -> None:
+    """Raise for an l that is larger than the number of concepts."""
+    most = max(tops, default=1)
+    if n_concepts is not None and most > n_concepts:
+        fitting = [top for top in tops if top <= n_concepts] or [n_concepts]
+        raise ValueError(
+            f"Expected argument `top_l` to lie in [1, {n_concepts}] but got {most}. Pass top_l={fitting}: left out "
+            "it is (1, 3, 5)."
+        )
 
 
 def _check_threshold(name: str, threshold: Thresholds) -> None:

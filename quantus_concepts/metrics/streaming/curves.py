@@ -10,12 +10,12 @@ from captum_concepts._support.checks import as_list, check_choice
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.concepts.cem import to_presence
-from quantus_concepts.metrics.concepts.columns import Variants
-from quantus_concepts.metrics.concepts.interventions import COLUMNS, Interventions
-from quantus_concepts.metrics.concepts.names import CONCEPT_ACCURACY, INTERVENED
+from quantus_concepts.metrics.concepts.interventions import COLUMNS, InterventionAccuracy, Interventions
+from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
-from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, model_scorers, run_models
+from quantus_concepts.metrics.streaming.engine import watch
+from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, watched_models
 from quantus_concepts.metrics.streaming.table import concept_table
 
 TRUE_LABELS = "true labels"
@@ -89,19 +89,13 @@ def intervention_curve(
         check_choice("orders", order, ORDERS)
     if not len(orders) or (counts is not None and not len(as_list("counts", counts))):
         raise ValueError("Expected arguments `orders` and `counts` to hold at least one value but one is empty.")
-    scorers = model_scorers(
-        models,
-        ("", []),
-        Variants(("value",), accuracies={CONCEPT_ACCURACY: None}),
-        value_threshold,
-        interventions=Interventions(None if counts is None else tuple(counts), tuple(orders), groups, seed),
-        levels=levels,
-    )
+    answers = Interventions(None if counts is None else tuple(counts), tuple(orders), groups, seed)
+    watched = watched_models(models, ("", []), [InterventionAccuracy(answers)], value_threshold, levels=levels)
     bound = {
         "labels": None if labels is None else to_classes("labels", labels),
         "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
     }
-    states = run_models(scorers, loader, bound, display_progressbar=display_progressbar)
+    states = watch(watched, loader, bound, display_progressbar=display_progressbar)
     return curves_of(concept_table(list(zip(models, states, strict=True)), {}, None, None))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +15,16 @@ from captum_concepts._support.running import floating_images
 from captum_concepts.backbones.embedding import FIELDS, read_batch
 from quantus_concepts.functional.regions import check_places
 from quantus_concepts.functional.substitution import NO_CONCEPT
-from quantus_concepts.metrics.concepts.columns import ConceptBatch
 from quantus_concepts.metrics.host.rows import RowBuffer
+
+
+class ConceptBatch(NamedTuple):
+    """Images (B, C, H, W) or rows (B, F), those before a substitution, and the truth of each by its name."""
+
+    images: Tensor
+    before: Tensor | None
+    truth: dict[str, Tensor]
+
 
 #: Errors for fields that a table needs.
 ADDED_REQUIRED = {
@@ -66,8 +74,11 @@ class ConceptBatches:
         last_part: int,
         elsewhere: EarlierPoints | None,
         required: Mapping[str, str] | None = None,
+        wanted: Sequence[str] = (),
     ) -> None:
         self._loader, self._required = loader, required or {}
+        #: Names of truth that metrics ask for, beside those that every batch may have.
+        self._wanted = [name for name in wanted if name not in FIELDS]
         names = " and ".join(f"`{name}`" for name, array in bound.items() if array is not None)
         if names and isinstance(getattr(loader, "sampler", None), RandomSampler):
             raise ValueError(
@@ -87,8 +98,9 @@ class ConceptBatches:
                 continue
             self._check(concept_batch, n_seen)
             n_seen += len(concept_batch.images)
-            if self._elsewhere is not None and concept_batch.points is not None and self._last_part >= 0:
-                concept_batch = concept_batch._replace(elsewhere=self._elsewhere.draw(concept_batch.points))
+            truth = concept_batch.truth
+            if self._elsewhere is not None and "points" in truth and self._last_part >= 0:
+                truth["elsewhere"] = self._elsewhere.draw(truth["points"])
             yield concept_batch
         if not n_seen:
             raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
@@ -96,6 +108,8 @@ class ConceptBatches:
 
     def _read_fields(self, batch: Any, n_seen: int) -> ConceptBatch:
         fields = read_batch(batch)
+        if isinstance(batch, Mapping):
+            fields |= {name: batch[name] for name in self._wanted if name in batch}
         images = floating_images(to_tensor("loader", fields["images"]))
         # Rows of a table have no places, which only CLM needs.
         if images.ndim != 2 or self._last_part >= 0:
@@ -107,35 +121,32 @@ class ConceptBatches:
                 "Expected argument `loader` to give (images, labels), or argument `labels` with it, but the classes "
                 "of the images are missing."
             )
-        labels = to_tensor("labels", fields["labels"])
-        if "before" in fields:
-            fields["before"] = floating_images(to_tensor("before", fields["before"]))
         for name, message in self._required.items():
             if name not in fields:
                 raise ValueError(message)
-        concepts, points, before, added, removed = (
-            to_tensor(name, fields[name]) if name in fields else None for name in FIELDS[2:]
-        )
-        if points is not None and points.ndim == 3:
-            points = points[:, :, None]
-        if added is not None and removed is None:
-            removed = torch.full_like(added, NO_CONCEPT)
-        return ConceptBatch(images, labels, concepts, points, None, before, added, removed)
+        before = floating_images(to_tensor("before", fields.pop("before"))) if "before" in fields else None
+        truth = {name: to_tensor(name, value) for name, value in fields.items() if name != "images"}
+        if "points" in truth and truth["points"].ndim == 3:
+            truth["points"] = truth["points"][:, :, None]
+        if "added" in truth and "removed" not in truth:
+            truth["removed"] = torch.full_like(truth["added"], NO_CONCEPT)
+        return ConceptBatch(images, before, truth)
 
     def _check(self, batch: ConceptBatch, n_seen: int) -> None:
-        images, labels, concepts, points, *_ = batch
+        images, before, truth = batch
+        labels, points = truth["labels"], truth.get("points")
         check_shape("labels", labels, ("B",), (len(images),))
-        if concepts is not None:
-            check_shape("concepts", concepts, ("B", "L"), (len(images), self._n_concepts))
-            check_binary("concepts", concepts)
-        if batch.before is not None:
-            check_shape("before", batch.before, ("B", "C", "H", "W"), tuple(images.shape))
-        for name, concept in (("added", batch.added), ("removed", batch.removed)):
-            if concept is not None:
-                check_shape(name, concept, ("B",), (len(images),))
+        if "concept_labels" in truth:
+            check_shape("concepts", truth["concept_labels"], ("B", "L"), (len(images), self._n_concepts))
+            check_binary("concepts", truth["concept_labels"])
+        if before is not None:
+            check_shape("before", before, ("B", "C", "H", "W"), tuple(images.shape))
+        for name in ("added", "removed"):
+            if name in truth:
+                check_shape(name, truth[name], ("B",), (len(images),))
         _check_finite(images, n_seen)
-        if batch.before is not None:
-            _check_finite(batch.before, n_seen)
+        if before is not None:
+            _check_finite(before, n_seen)
         numbers = to_numpy(labels)
         outside = (numbers < 0) | (numbers >= (self._n_classes or np.inf))
         if outside.any():

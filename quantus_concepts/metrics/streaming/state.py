@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from captum_concepts._support.shown import describe
-from quantus_concepts.functional.cgim import ClassSums
-from quantus_concepts.metrics.concepts.names import Score
-from quantus_concepts.metrics.streaming.model_state import ModelState
+from quantus_concepts.metrics.host.observing import Observed, Observer
+from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import concept_images, concept_table
+
+#: What rows of tables need of a metric, beside its own settings.
+KEPT = ("name", "baseline", "only_correct", "bounds")
 
 
 class ConceptState:
@@ -46,7 +51,7 @@ class ConceptState:
         self.class_names, self.concept_names = class_names, concept_names
 
     def __repr__(self) -> str:
-        return describe(self, f"{len(self.columns[0].rows)} images", models=self.names)
+        return describe(self, f"{self.columns[0].facts.n_samples} images", models=self.names)
 
     @property
     def models(self) -> list[tuple[str, ModelState]]:
@@ -96,38 +101,83 @@ class ConceptState:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything as tensors by name, which safetensors can keep; `from_tensors` takes them."""
-        about: dict[str, Any] = {"names": self.names, "control": self.control, "n": len(self.columns)}
-        about |= {"class_names": self.class_names, "concept_names": self.concept_names}
-        about["models"] = [
-            (state.scores, state.shape, state.explanations, state.top_l, state.baselines) for state in self.columns
-        ]
-        text = json.dumps(about).encode()
-        tensors = {"about": torch.tensor(list(text), dtype=torch.uint8)}
-        # Once: it is the same for all models, and a file may not hold the same memory twice.
-        table = self.columns[0].class_concepts
-        if table is not None:
-            tensors["class_concepts"] = table
+        tensors: dict[str, Tensor] = {}
+        of_models = []
+        #: Arrays among settings, once: a file may not hold the same memory twice.
+        arrays: dict[int, str] = {}
         for number, state in enumerate(self.columns):
-            tensors |= {f"{number}/{name}": tensor for name, tensor in state.tensors().items()}
-        return tensors
+            seen = {"facts": state.facts, **{str(place): part for place, part in state.observed.items()}}
+            kept = {place: _to_tensors(part, f"{number}/{place}", tensors) for place, part in seen.items()}
+            metrics = [[type(each).__qualname__, _settings(each, arrays, tensors)] for each in state.metrics]
+            of_models.append({"kept": kept, "metrics": metrics, "places": state.places})
+        about: dict[str, Any] = {"names": self.names, "control": self.control, "models": of_models}
+        about |= {"class_names": self.class_names, "concept_names": self.concept_names}
+        return tensors | {"about": torch.tensor(list(json.dumps(about).encode()), dtype=torch.uint8)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
         """Return the state that `tensors` gave."""
         about = json.loads(bytes(tensors["about"].tolist()))
-        columns, table = [], tensors.get("class_concepts")
-        for number, (scores, shape, explanations, top_l, baselines) in enumerate(about["models"]):
-            rows = tensors[f"{number}/rows"]
-            names = ("theta", "sums", "counts", "labels")
-            theta, sums, counts, labels = (tensors.get(f"{number}/{name}") for name in names)
-            class_sums = None
-            if sums is not None and counts is not None:
-                class_sums = ClassSums(*sums.shape)
-                class_sums.sums, class_sums.counts = sums.clone(), counts.clone()
-            named = [Score(*fields) for fields in scores]
-            settings = ((shape[0], shape[1]), tuple(explanations), tuple(top_l), baselines)
-            columns.append(ModelState(named, rows, *settings, table, class_sums, theta, labels))
+        kinds = {kind.__qualname__: kind for base in (Observed, Observer) for kind in _subclasses(base)}
+        columns = []
+        for number, model in enumerate(about["models"]):
+            facts, *rest = (
+                (place, kinds[kind](**_from_tensors(rest, f"{number}/{place}", tensors)))
+                for place, (kind, rest) in model["kept"].items()
+            )
+            metrics = []
+            for kind, settings in model["metrics"]:
+                metric = object.__new__(kinds[kind])
+                for name, value in settings.items():
+                    # Some are properties that follow from others.
+                    if not isinstance(getattr(kinds[kind], name, None), property):
+                        setattr(metric, name, tensors[value["tensor"]].numpy() if isinstance(value, dict) else _tuples(value))
+                metrics.append(metric)
+            columns.append(ModelState(facts[1], metrics, model["places"], {int(place): part for place, part in rest}))
         return cls(about["names"], about["control"], columns, about["class_names"], about["concept_names"])
 
     def _key(self) -> tuple[Any, Any]:
-        return (self.names, self.control, len(self.columns)), [state.scores for state in self.columns]
+        of_models = [
+            [(type(metric).__qualname__, *sorted(metric.fields().items(), key=str)) for metric in state.metrics]
+            for state in self.columns
+        ]
+        return (self.names, self.control, len(self.columns)), of_models
+
+
+def _settings(metric: Observer, arrays: dict[int, str], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the settings of a metric, with the names of tensors in place of arrays."""
+    own = {*inspect.signature(type(metric)).parameters} - {*metric.sample_truth}
+    settings = {name: getattr(metric, name) for name in {*KEPT, *own} if hasattr(metric, name)}
+    for name, value in settings.items():
+        if isinstance(value, np.ndarray):
+            key = arrays.setdefault(id(value), f"settings/{len(arrays)}")
+            tensors[key], settings[name] = torch.as_tensor(value), {"tensor": key}
+    return settings
+
+
+def _to_tensors(part: Observed, prefix: str, tensors: dict[str, Tensor]) -> tuple[str, dict[str, Any]]:
+    """Add the tensors of what was observed; return its class and the rest."""
+    rest = {}
+    for each in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, each.name)
+        if isinstance(value, Tensor):
+            tensors[f"{prefix}/{each.name}"] = value.contiguous()
+        else:
+            rest[each.name] = value.tolist() if isinstance(value, np.ndarray) else value
+    return type(part).__qualname__, rest
+
+
+def _from_tensors(rest: dict[str, Any], prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the fields of what was observed."""
+    named = {name.removeprefix(prefix + "/"): value for name, value in tensors.items() if name.startswith(prefix + "/")}
+    return named | {name: _tuples(value) for name, value in rest.items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    for other in kind.__subclasses__():
+        yield other
+        yield from _subclasses(other)

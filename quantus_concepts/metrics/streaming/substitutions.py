@@ -10,12 +10,12 @@ import pandas as pd
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.names import Score
+from quantus_concepts.metrics.concepts.substitution import Substituted
 from quantus_concepts.metrics.host.checks import to_classes, to_numbers
 from quantus_concepts.metrics.host.rows import Row
-from quantus_concepts.metrics.streaming.model_state import ModelState
+from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.table import control_table, mean_row, names_of, score_table
+from quantus_concepts.metrics.streaming.table import control_table, mean_row, model_rows, names_of, score_table
 
 
 def bound_substitutions(
@@ -40,14 +40,14 @@ class AboutImages:
 
     def __init__(
         self,
-        columns: Mapping[Score, np.ndarray],
+        labels: np.ndarray,
+        added: np.ndarray,
+        removed: np.ndarray,
         pairs: np.ndarray | None,
         class_names: Sequence[str],
         concept_names: Sequence[str],
     ) -> None:
-        self.labels, self.added, self.removed = (
-            columns[score].astype(np.int64) for score in (col.LABEL, col.ADDED, col.REMOVED)
-        )
+        self.labels, self.added, self.removed = (column.astype(np.int64) for column in (labels, added, removed))
         self.class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
         self._pairs = pair_numbers(self.labels, self.added) if pairs is None else pairs
         if len(self._pairs) != len(self.labels):
@@ -109,44 +109,35 @@ def about_images(
     concept_names: Sequence[str] | None,
 ) -> AboutImages:
     """Return pair, class and concepts of the images of a stream of substitutions."""
-    return AboutImages(state.columns[0].columns(), pairs, *names_of(state.columns[0], class_names, concept_names))
+    first = state.columns[0]
+    shown = next(seen for seen in first.observed.values() if isinstance(seen, Substituted))
+    columns = (first.facts.labels.numpy(), shown.added.numpy(), shown.removed.numpy())
+    return AboutImages(*columns, pairs, *names_of(first, class_names, concept_names))
 
 
 def substitution_images(state: ConceptState, about: AboutImages) -> pd.DataFrame:
     """Return a row for each image and score of the models."""
     tables = []
-    for name, model_columns in state.models:
-        columns = model_columns.columns()
-        predicted = about.class_names[columns[col.PREDICTED].astype(np.int64)]
-        tables.append(about.images(_substitution_scores(columns), name, predicted))
+    for name, of_model in state.models:
+        predicted = about.class_names[of_model.facts.predicted.numpy()]
+        tables.append(about.images(_scores(of_model), name, predicted))
     return pd.concat(tables, ignore_index=True)
 
 
-def substitution_table(
-    state: ConceptState, about: AboutImages, accuracies: Sequence[ModelState], scores: Sequence[Score]
-) -> pd.DataFrame:
+def substitution_table(state: ConceptState, about: AboutImages, accuracies: Sequence[ModelState]) -> pd.DataFrame:
     """Return a row for each number, models in order and controls last.
 
-    With `accuracies` also those of images without substitution, whose `scores` are named.
+    With `accuracies` also those of images without substitution.
     """
     half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
     tables: list[list[Row]] = []
-    for place, columns_of_model in enumerate(state.columns):
+    for place, of_model in enumerate(state.columns):
         # Intervals of controls come from their spread, not from images.
         intervals = place < len(state.names)
-        rows = about.rows(_substitution_scores(columns_of_model.columns()), half, intervals=intervals)
-        if accuracies:
-            accuracy = accuracies[place].columns()
-            rows += [
-                mean_row(
-                    *(accuracy[score], accuracy[col.LABEL]),
-                    chances=col.CHANCE,
-                    intervals=intervals,
-                    metric=score.metric,
-                )
-                for score in scores
-            ]
         name = state.names[place] if intervals else state.control
+        rows = about.rows(_scores(of_model), half, intervals=intervals)
+        if accuracies:
+            rows += model_rows(accuracies[place], [], [], model=name, intervals=intervals)
         tables.append([row | {"model": name} for row in rows])
     n_models = len(state.names)
     frames = [score_table(rows) for rows in tables[:n_models]]
@@ -155,5 +146,5 @@ def substitution_table(
     return pd.concat(frames, ignore_index=True)
 
 
-def _substitution_scores(columns: Mapping[Score, np.ndarray]) -> dict[str, np.ndarray]:
-    return {score.metric: columns[score] for score in (*col.SUBSTITUTED, *col.MOVES) if score in columns}
+def _scores(state: ModelState) -> dict[str, np.ndarray]:
+    return {fields["metric"]: result.scores for _, fields, result in state.results()}

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from captum_concepts._support.checks import check_shape, different_names, to_numpy
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.substitution import group_choice
-from quantus_concepts.metrics.concepts.names import ADDED, LABEL, MINUS, PLUS, REMOVED
+from quantus_concepts.metrics.concepts.names import MINUS, PLUS
 from quantus_concepts.metrics.host.checks import to_classes, truth_lookup
 from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
@@ -118,12 +118,11 @@ def score_vision_language(
     asker = _Asker(as_encoder(encoder), of_concepts, of_concepts if options is None else options, prompts, none)
     rows_of_images = RowBuffer()
     for batch in _batches(loader, bound, len(of_concepts), ADDED_REQUIRED, display_progressbar):
-        groups = asker.groups_of(batch.added)
+        groups = asker.groups_of(batch.truth["added"])
         chosen = asker.choose(asker.similarity(batch.images), groups)
         chosen_on_host = [options_chosen.cpu() for options_chosen in chosen]
-        rows_of_images.add(torch.stack([batch.labels, batch.added, batch.removed, *chosen_on_host], 1).float())
+        rows_of_images.add(torch.stack([*(batch.truth[name] for name in ("labels", "added", "removed")), *chosen_on_host], 1).float())
     columns = to_numpy(rows_of_images.rows).astype(np.int64).T
-    about_columns = dict(zip((LABEL, ADDED, REMOVED), columns, strict=False))
     n_classes = int(columns[0].max()) + 1
     of_classes = list(truth_of("class_names", class_names) or map(str, range(n_classes)))
     if len(of_classes) < n_classes:
@@ -131,7 +130,7 @@ def score_vision_language(
             f"Expected argument `class_names` to hold a name for each class, at least {n_classes}, but got "
             f"{len(of_classes)}."
         )
-    about = AboutImages(about_columns, recipes, of_classes, of_concepts)
+    about = AboutImages(*columns[:3], recipes, of_classes, of_concepts)
     accuracies: dict[str, list[Row]] = {}
     if seen is not None and not per_image:
         accuracies = _accuracy(asker, seen, about.put_in, display_progressbar)
@@ -221,14 +220,14 @@ def _accuracy(asker: _Asker, loader: Iterable[object], put_in: np.ndarray, show:
     groups, group_of = np.unique(asker.groups.numpy()[options], return_inverse=True)
     rows_by_variant = {variant: RowBuffer() for variant in asker.variants}
     for batch in _batches(loader, {}, len(asker.option_of) - 1, SEEN_REQUIRED, show):
-        similarity, present = asker.similarity(batch.images), to_numpy(batch.concepts)[:, concepts_with_option] > 0.5
+        similarity, present = asker.similarity(batch.images), to_numpy(batch.truth["concept_labels"])[:, concepts_with_option] > 0.5
         chosen_by_group = [asker.choose(similarity, torch.full((len(present),), int(group))) for group in groups]
         for variant, *chosen in zip(asker.variants, *chosen_by_group, strict=True):
             right = (torch.stack(chosen, 1).cpu().numpy()[:, group_of] == options) == present
             chance = asker.chance(options, variant)
             chance = np.where(present, chance, 1 - chance)
             parts = [part[:, columns].mean(1) for part in (right, chance) for columns in (some, some | True)]
-            rows_by_variant[variant].add(torch.from_numpy(np.stack([to_numpy(batch.labels), *parts], 1)))
+            rows_by_variant[variant].add(torch.from_numpy(np.stack([to_numpy(batch.truth["labels"]), *parts], 1)))
     rows = {}
     for variant, buffer in rows_by_variant.items():
         clusters, *columns = buffer.rows.numpy().T

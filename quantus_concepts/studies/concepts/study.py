@@ -34,6 +34,8 @@ from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptState, concept_state, score_ranges
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
+from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION
+from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import item_rows, mean_row, score_table
 from quantus_concepts.painted.images import batch_labels, collate, sample_loader
 from quantus_concepts.painted.subject import (
@@ -169,7 +171,7 @@ class OneSeed:
             [
                 (explanation, name, draw, value)
                 for draw, control in enumerate(state.controls)
-                for explanation, values in control.agreement("concept", centred=True).items()
+                for explanation, values in _correlations(control).items()
                 for name, value in zip(names, values, strict=True)
             ],
             columns=["explanation", "item", "draw", "value"],
@@ -533,3 +535,9 @@ def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed:
     # First one image of each class, then the second ones, and so on.
     turns = itertools.zip_longest(*by_class.values())
     return [index for turn in turns for index in turn if index is not None][:count]
+
+
+def _correlations(state: ModelState) -> dict[str, np.ndarray]:
+    """Return the CGIM correlation of each concept, by explanation."""
+    results = [(fields, result.scores) for _, fields, result in state.results() if fields["metric"] == CGIM_CORRELATION]
+    return {fields["explanation"]: scores for fields, scores in results if fields["item_kind"] == "concept"}
