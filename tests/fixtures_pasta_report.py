@@ -8,19 +8,8 @@ import torch
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.datasets.ratings.split import leak_free_split
-from quantus_concepts.functional.agreement import human_figures
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.training import Training
-from quantus_concepts.studies.pasta.scorers import (
-    CEILING,
-    HUMAN,
-    SCORER,
-    SHUFFLED,
-    SIMULATED_HUMAN,
-    SplitResult,
-    figure_rows,
-)
+from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED, Plan, Trained, agreement, rater_rows
 
 ALL = tuple(QUESTIONS)
 
@@ -76,50 +65,24 @@ def made_outcome(
     *,
     control: bool = True,
     regressors: bool = False,
-) -> tuple[pd.DataFrame, list[SplitResult]]:
-    """Return what a scorer that sees the joined votes through noise would give."""
-    rows, results = [], []
-    columns = [ALL.index(question) for question in questions]
-    targets = ratings.targets()[:, columns]
-    models = {SCORER: 0.5} | ({"ridge": 0.8, "lasso": 0.9, "SVM": 0.6} if regressors else {})
-    for seed in range(n_splits):
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, Trained], RatedExplanations, Plan]:
+    """Return what a scorer that sees the joined votes through noise would give, as `training_report` takes it."""
+    plan = Plan(questions, n_splits=n_splits, train_share=0.5)
+    spreads = {SCORER: 0.5} | ({"ridge": 0.8, "lasso": 0.9, "SVM": 0.6} if regressors else {})
+    parts = []
+    for seed, split in plan.splits(ratings).items():
         rng = np.random.default_rng([seed, 5])
-        split = leak_free_split(ratings.image_ids, ratings.explainer_ids, train_share=0.5, seed=seed)
-        goal, kinds = targets[split.test], ratings.modalities[split.test]
-        for model, spread in models.items():
-            noisy = 0.4 * np.nanmean(goal) + 0.6 * np.nan_to_num(goal, nan=3)
-            scores = np.clip(noisy + rng.normal(0, spread, goal.shape), 1, 5)
-            rows += figure_rows(model, scores, goal, questions, seed, kinds)
-            if model == SCORER:
-                results.append(SplitResult(seed, split, made_training(questions, 40, rng), scores, goal))
-        if control:
-            rows += figure_rows(
-                SHUFFLED, np.clip(3 + rng.normal(0, 0.5, goal.shape), 1, 5), goal, questions, seed, kinds
-            )
-        for place, question in enumerate(questions):
-            agreement = human_figures(ratings.votes[split.test][:, :, columns[place]])
-            if agreement is not None:
-                name = SIMULATED_HUMAN if ratings.simulated else HUMAN
-                limits = {"QWK": 0.8 + rng.normal(0, 0.02), "SCC": 0.85 + rng.normal(0, 0.02)}
-                values = [(name, "MSE", agreement.mse), (name, "QWK", agreement.qwk), (name, "SCC", agreement.spearman)]
-                values += [(CEILING, measure, limit) for measure, limit in limits.items()]
-                for model, measure, value in values:
-                    row = {"model": model, "question": question, "measure": measure, "value": value, "n": agreement.n}
-                    rows.append(row | {"seed": seed, "modality": "all"})
-    return pd.DataFrame(rows), results
-
-
-def made_training(questions: tuple[str, ...], n_epochs: int, rng: np.random.Generator) -> Training:
-    """Return a learning curve that rises and levels off."""
-    steps = np.arange(1, n_epochs + 1)
-    curves = {q: 0.6 * (1 - np.exp(-steps / 9)) + rng.normal(0, 0.02, n_epochs) for q in questions}
-    curve = [
-        {
-            "epoch": int(step),
-            "loss": dict.fromkeys(questions, 1 / step),
-            "qwk": {q: float(curves[q][step - 1]) for q in questions},
-        }
-        for step in steps
-    ]
-    best = {q: int(curves[q].argmax()) + 1 for q in questions}
-    return Training(Scorer(4, questions, None, hidden=(3, 2)), curve, best)
+        for question, column in zip(questions, plan.columns, strict=True):
+            vote = ratings.targets()[split.test, column]
+            seen = 0.4 * np.nanmean(vote) + 0.6 * np.nan_to_num(vote, nan=3)
+            scores = {model: seen + rng.normal(0, spread, len(vote)) for model, spread in spreads.items()}
+            scores |= {SHUFFLED: 3 + rng.normal(0, 0.5, len(vote))} if control else {}
+            of = {"question": question, "seed": seed, "item": split.test, "vote": vote}
+            of |= {"modality": ratings.modalities[split.test], "explainer": ratings.explainer_ids[split.test]}
+            parts += [pd.DataFrame(of | {"model": name, "score": own.clip(1, 5)}) for name, own in scores.items()]
+    scores = pd.concat(parts, ignore_index=True)
+    curve = np.linspace(0, 0.6, 40)[:, None].repeat(len(questions), axis=1)
+    scorer = Scorer(4, questions, None, hidden=(3, 2))
+    trained = {seed: Trained(scorer, 1 - curve, curve, np.full(len(questions), 40)) for seed in range(n_splits)}
+    frame = pd.concat([agreement(scores), rater_rows(ratings, plan)], ignore_index=True)
+    return frame, scores, trained, ratings, plan

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,11 @@ from quantus_concepts.studies.pasta.scorers import (
     REGRESSORS,
     SCORER,
     SHUFFLED,
-    Cache,
     Plan,
-    Trainer,
-    embed_ratings,
-    figure_rows,
-    not_cached,
+    agreement,
+    embed,
     over_splits,
-    splits_of,
+    score_splits,
 )
 
 #: The kind of maps in ratings with the pictures that people saw.
@@ -52,14 +49,11 @@ KEYS = ("ablation", "variant", "model", "question", "modality", "measure")
 
 @dataclass(frozen=True)
 class Variant:
-    """One choice; everything else is the default."""
+    """One choice: settings of the embedder, and of the plan, that differ from the default."""
 
     name: str
-    embedding: tuple[tuple[str, Any], ...] = ()
-    votes: str = "mode"
-    labelled: bool = True
-    training: tuple[tuple[str, Any], ...] = ()
-    regressor: str = ""
+    embedding: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
     drawn: bool = True
 
 
@@ -75,25 +69,23 @@ class Ablation:
     modality: str = ""
 
 
-def _one_by_one(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
-    return tuple(Variant(str(value), ((argument, value),), drawn=drawn) for value in values)
-
-
-_REGRESSED = tuple(Variant(name, regressor=kind) for kind, name in REGRESSORS.items())
+_REGRESSED = tuple(Variant(name, plan={"only": kind}) for kind, name in REGRESSORS.items())
 _WEIGHTS = {"cosine": (0.0, 0.001, 0.01), "squared": (1.0, 0.0, 0.01), "ranking": (1.0, 0.001, 0.0)}
-_LOSSES = tuple(Variant(f"without {name}", training=(("weights", weights),)) for name, weights in _WEIGHTS.items())
+_LOSSES = tuple(Variant(f"without {name}", plan={"weights": weights}) for name, weights in _WEIGHTS.items())
+_MAPS = tuple(Variant(name, {"saliency": name}, drawn=False) for name in ("overlay", "masked"))
+_TEMPLATE = Variant("sentence with template", {"template": "Concepts in explanation: {}"})
 #: By the name that `--tables` takes; numbers are the paper's.
 ABLATIONS = {
     "votes": Ablation(
         "How votes are joined",
         "Each is tested against votes joined its own way, as in the paper: the target changes as well as the training.",
-        (Variant("mode"), Variant("mean", votes="mean"), Variant("median", votes="median")),
+        (Variant("mode"), *(Variant(votes, plan={"votes": votes}) for votes in ("mean", "median"))),
         15,
     ),
     "labels": Ablation(
         "Whether the scorer sees the class",
         "The class, one-hot, before the embedding, or the embedding alone.",
-        (Variant("embedding and label"), Variant("embedding alone", labelled=False)),
+        (Variant("embedding and label"), Variant("embedding alone", plan={"label_names": None})),
         16,
     ),
     "scorers": Ablation(
@@ -103,14 +95,14 @@ ABLATIONS = {
         "How maps are shown",
         "Laid over the image (Eq. 1), the image times the map (Eq. 14) or, where there are some, the drawings that "
         "people saw. The embedded encoder is scaled to the first: the others fall outside of what it tells apart.",
-        (*_one_by_one("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
+        (*_MAPS, Variant(DRAWING)),
         18,
         "map",
     ),
     "n-top": Ablation(
         "How many concepts are named",
         "In the text of an explanation; one with fewer concepts names all it has.",
-        _one_by_one("n_top", 15, 5, 10, 20),
+        tuple(Variant(str(count), {"n_top": count}) for count in (15, 5, 10, 20)),
         19,
         "concepts",
     ),
@@ -120,8 +112,8 @@ ABLATIONS = {
         "each name's times its value (Eq. 15).",
         (
             Variant("sentence"),
-            Variant("weighted", (("concepts", "weighted"),)),
-            Variant("sentence with template", (("template", "Concepts in explanation: {}"),)),
+            Variant("weighted", {"concepts": "weighted"}),
+            _TEMPLATE,
         ),
         20,
         "concepts",
@@ -129,7 +121,7 @@ ABLATIONS = {
     "losses": Ablation(
         "The loss",
         "The paper's sum of three losses, the release's weights and losses, and the paper's without one of the three.",
-        (Variant("paper"), Variant("release", training=(("loss", "release"),)), *_LOSSES),
+        (Variant("paper"), Variant("release", plan={"loss": "release"}), *_LOSSES),
     ),
 }
 
@@ -160,7 +152,7 @@ def run_ablations(
         folder.note(*ratings.notes)
         plan = replace(plan, label_names=label_names_of(ratings))
         # Too few images raise before the expensive training.
-        splits_of(ratings, plan)
+        plan.splits(ratings)
         splits = train_variants(folder, ablations, ratings, embedder, plan, maps)
         means = over_splits(splits, KEYS)
         printed = [
@@ -182,81 +174,42 @@ def train_variants(
     plan: Plan,
     maps: RatedExplanations | None = None,
 ) -> pd.DataFrame:
-    """Train and test every variant of the ablations on the same splits; equal variants are trained once.
+    """Train and test every variant of the ablations on the same splits; what is equal comes from the folder's cache.
 
     `maps` are the same ratings without the drawings people saw, where `ratings` has them.
     """
-    base = embed_ratings(folder, embedder, ratings)
-    embeddings: dict[Any, Tensor] = {}
-    figures: dict[Any, pd.DataFrame] = {}
+    base = embed(folder, embedder, ratings.explanations)
     frames = []
     for name in ablations:
-        ablation = ABLATIONS[name]
-        for variant in ablation.variants:
+        for variant in ABLATIONS[name].variants:
             if variant.name == DRAWING and maps is None:
                 continue
             source = ratings if maps is None or variant.drawn else maps
-            changes = tuple(pair for pair in variant.embedding if embedder.settings[pair[0]] != pair[1])
-            embedding = (source is ratings, changes)
-            if embedding not in embeddings:
-                changed = changes or source is not ratings
-                embeddings[embedding] = (
-                    _embed_modality(folder, source, embedder, base, ablation.modality, changes) if changed else base
+            embeddings = base
+            if variant.embedding or source is not ratings:
+                settings = embedder.settings | variant.embedding
+                other = Embedder.from_settings(
+                    embedder.encoder, settings, cache=embedder.cache, batch_size=embedder.batch_size
                 )
-            content = (embedding, replace(variant, name="", embedding=(), drawn=True))
-            if content not in figures:
-                figures[content] = variant_figures(ratings, embeddings[embedding], variant, plan, folder.cached)
-            frames.append(figures[content].assign(ablation=name, variant=variant.name))
+                rows = np.flatnonzero(source.modalities == ABLATIONS[name].modality)
+                embeddings = base.clone()
+                embeddings[rows] = embed(folder, other, source.select(rows).explanations)
+            figures = variant_figures(folder, ratings, embeddings, variant, plan)
+            frames.append(figures.assign(ablation=name, variant=variant.name))
     return pd.concat(frames, ignore_index=True)
 
 
-def _embed_modality(
-    folder: RunFolder,
-    source: RatedExplanations,
-    embedder: Embedder,
-    base: Tensor,
-    modality: str,
-    changes: tuple[tuple[str, Any], ...],
-) -> Tensor:
-    """Return the base embeddings, but those of one modality are of `source` and other settings."""
-    other = Embedder.from_settings(
-        embedder.encoder,
-        embedder.settings | dict(changes),
-        cache=embedder.cache,
-        batch_size=embedder.batch_size,
-        display_progressbar=embedder.display_progressbar,
-    )
-    rows = np.flatnonzero(source.modalities == modality)
-    embeddings = base.clone()
-    embeddings[rows] = embed_ratings(folder, other, source.select(rows))
-    return embeddings
-
-
 def variant_figures(
-    ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan, cached: Cache = not_cached
+    folder: RunFolder, ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan
 ) -> pd.DataFrame:
     """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
-    plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
-    if variant.training:
+    changed, settings = dict(variant.plan), plan.settings
+    if of_training := {key: changed.pop(key) for key in ("loss", "weights") if key in changed}:
         # The default weights belong to the default loss.
-        plan = replace(plan, settings=replace(plan.settings, **{"weights": None, **dict(variant.training)}))
-    trainer = Trainer(ratings, embeddings, plan, cached)
+        settings = replace(settings, **{"weights": None} | of_training)
+    scores, _ = score_splits(folder, ratings, embeddings, replace(plan, settings=settings, **changed))
     # A drawing is of a map.
-    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
-    kinds = sorted(set(modalities.tolist()))
-    rows = []
-    for seed, split in trainer.splits.items():
-        if variant.regressor:
-            goals = {SCORER: trainer.targets, SHUFFLED: trainer.shuffled_targets(split, seed)}
-            scores = {
-                model: trainer.regressor_scores(variant.regressor, goal, split, seed) for model, goal in goals.items()
-            }
-        else:
-            _, scores = trainer.test_scores(split, seed)
-        targets = trainer.targets[split.test]
-        for model, predicted in scores.items():
-            rows += figure_rows(model, predicted, targets, plan.questions, seed, modalities[split.test], kinds)
-    frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
+    frame = agreement(scores.replace({"modality": {DRAWING: "map"}}))
     return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)
 
 

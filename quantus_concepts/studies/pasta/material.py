@@ -26,8 +26,8 @@ from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.options import refuse_without_effect
-from quantus_concepts.studies.pasta.scorers import Cache, not_cached
 
 #: Explanations of the networks; the last two do not depend on the network: their ratings must not change with size.
 METHODS = ("Grad-CAM", "vanilla gradient", "gradient x input", "guided backpropagation", "Sobel edges", "random")
@@ -124,6 +124,7 @@ class Classifier:
 
 
 def train_classifier(
+    folder: RunFolder,
     birds: RatedBirds,
     *,
     epochs: int,
@@ -131,7 +132,6 @@ def train_classifier(
     channels: int = 64,
     network: int = 0,
     progress: bool = False,
-    cached: Cache = not_cached,
 ) -> Classifier:
     """Train a small network; another `network` has other initial weights and batches."""
     seed = birds.seed + network
@@ -150,7 +150,7 @@ def train_classifier(
         return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
 
     key = [birds.n_train, birds.image_size, birds.seed, network, channels, epochs, str(device)]
-    load_trained(model, cached(f"network of {channels} channels {network}", key, make))
+    load_trained(model, folder.cached(f"network of {channels} channels {network}", key, make))
     images = birds.unseen.images[: birds.n_explained].float() / 255
     with torch.no_grad():
         predicted = torch.cat([model(rows.to(device)) for rows in images.split(64)]).argmax(1)

@@ -119,7 +119,7 @@ def run_metrics(
             values = cached_arrays(folder, "metrics", key, measure)
         else:
             seed, masks = birds.seed, birds.masks
-            classifier = train_classifier(birds, epochs=classifier_epochs, device=plan.device, cached=folder.cached)
+            classifier = train_classifier(folder, birds, epochs=classifier_epochs, device=plan.device)
             rise = partial(_rise, n_masks=n_masks, seed=seed)
             methods: dict[str, Callable[..., np.ndarray]] = {RISE: rise, **build_methods(METHODS, seed=seed)}
             ratings = rate_methods(classifier, masks, methods, seed)

@@ -11,7 +11,6 @@ from quantus_concepts.studies._kit.options import (
     MANY,
     BatchSize,
     Device,
-    Engine,
     Out,
     Overwrite,
     Progress,
@@ -73,7 +72,6 @@ def pasta_score(
     encoder_weights: EncoderWeights = None,
     encoder_tokenizer: EncoderTokenizer = None,
     cache: Cache = None,
-    engine: Engine = "local",
     progress: Progress = True,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -95,16 +93,13 @@ def pasta_score(
             "pasta train` trained on ratings of your own; scorer.safetensors of `quantus-concepts benchmark pasta`, "
             "which is a demonstration, for its raters are simulated."
         )
-    from functools import partial
-
     from quantus_concepts.datasets.ratings.explanation_files import FROM_FILE_NAME, FROM_IMAGE_NAME, find_explanations
     from quantus_concepts.studies.pasta.material import words
     from quantus_concepts.studies.pasta.score import make_embedder, read_scorer, run_score
 
     chosen = read_scorer(scorer, question)
     labels = labels_from or (FROM_IMAGE_NAME if chosen.labelled_by == FROM_IMAGE_NAME else FROM_FILE_NAME)
-    build = partial(
-        make_embedder,
+    embedder = make_embedder(
         chosen,
         encoder,
         encoder_weights,
@@ -117,7 +112,7 @@ def pasta_score(
     with run_folder("pasta score", settings, out, overwrite) as folder:
         files = find_explanations(images, explanations, labels_from=labels, ascending=words(ascending))
         more = {"labels": "none, as trained" if chosen.labels is None else labels}
-        run_score(folder, chosen, build, files, clip=clip, n_shown=n_shown, engine=engine, progress=progress, more=more)
+        run_score(folder, chosen, embedder, files, clip=clip, n_shown=n_shown, progress=progress, more=more)
     return folder.path
 
 

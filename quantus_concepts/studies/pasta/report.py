@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,8 +35,9 @@ from quantus_concepts.studies.pasta.scorers import (
     SCORER,
     SHUFFLED,
     SIMULATED_HUMAN,
-    SplitResult,
-    best_split,
+    Plan,
+    Trained,
+    best_seed,
     over_splits,
     shuffled_ranges,
 )
@@ -208,55 +209,57 @@ def with_baseline(means: pd.DataFrame, ranges: pd.DataFrame | None = None) -> pd
 def training_report(
     title: str,
     frame: pd.DataFrame,
-    results: Sequence[SplitResult],
+    scores: pd.DataFrame,
+    trained: Mapping[int, Trained],
     ratings: RatedExplanations,
+    plan: Plan,
     encoder: str,
     *,
-    votes: str = "mode",
     used: Uses | None = None,
     correlations: pd.DataFrame | None = None,
 ) -> Report:
     """Declare the report of a training."""
     questions = names(frame, "question", list(QUESTIONS))
-    trained = SHUFFLED in set(frame["model"])
-    means = with_baseline(over_splits(frame, BY).reset_index(drop=True), None if trained else shuffled_ranges(results))
+    scored = pick(scores, model=SCORER)
+    is_controlled = SHUFFLED in set(frame["model"])
+    means = with_baseline(
+        over_splits(frame, BY).reset_index(drop=True), None if is_controlled else shuffled_ranges(scored)
+    )
     of_all = pick(means, modality="all")
     rater = next((name for name in (HUMAN, SIMULATED_HUMAN) if name in set(frame["model"])), "")
     scc = pick(of_all, measure="SCC", model=[SCORER, rater, CEILING]).sort_values("question", kind="stable")
-    scc[["random_low", "random_high"]] = scc.groupby("question", sort=False)[["random_low", "random_high"]].transform(
-        "first"
-    )
-    n_splits, mean_votes = frame["seed"].nunique(), kind_votes(ratings, votes)
+    ends = ["random_low", "random_high"]
+    scc[ends] = scc.groupby("question", sort=False)[ends].transform("first")
+    n_splits, mean_votes = frame["seed"].nunique(), kind_votes(ratings, plan.votes)
     sections = [
         Section(
             "Agreement with the votes",
             [table_1(of_all, questions, None if ratings.simulated else encoder), *regressors_table(frame)],
-            [orientation_table(questions), splits_table(results)],
+            [orientation_table(questions), splits_table(ratings, plan)],
         ),
-        *kind_sections(means, results, ratings, questions),
+        kind_section(means, scored, questions),
         Section("Votes", [votes_picture(mean_votes), votes_table(mean_votes, questions)]),
-        Section("Training", [curves_picture(results)]),
+        Section("Training", [curves_picture(trained)]),
     ]
     if used is not None:
-        sections += use_sections(used, results, ratings)
+        sections += use_sections(used, scored, trained, ratings)
         correlations = used.correlations
     if correlations is not None and len(correlations):
         sections.append(Section("Other metrics", [correlation_table(correlations)]))
+    label = "Spearman's correlation with the votes"
     return Report(
         title,
         [*agreement_verdicts(of_all, questions), *use_verdicts(used)],
         Picture(
             "agreement",
-            dots(scc, "question", "model", label="Spearman's correlation with the votes", percent=False, reference=0)[
-                0
-            ],
-            f"Agreement with the joined votes (by {votes}) on explanations whose image and explainer are new, mean "
+            dots(scc, "question", "model", label=label, percent=False, reference=0)[0],
+            f"Agreement with the joined votes (by {plan.votes}) on explanations whose image and explainer are new, mean "
             f"over {n_splits} split{'s' * (n_splits > 1)}. Low is good in Q5.",
         ),
         [section for section in sections if section.parts],
         lead=f"Votes on {len(ratings):,} explanations of {len(set(ratings.image_ids.tolist())):,} images; encoder "
         f"{encoder}.",
-        reading={**READING, "Random range": TRAINED_RANGE if trained else SHUFFLED_RANGE}
+        reading={**READING, "Random range": TRAINED_RANGE if is_controlled else SHUFFLED_RANGE}
         | {name: QUESTIONS[name].text for name in questions},
         banner=banner_of(ratings, encoder),
         links={f"{name}.csv": f"{name}.csv" for name in (used.frames if used else ())},
@@ -313,50 +316,35 @@ def orientation_table(questions: Sequence[str]) -> Table:
     return table("paper", "For orientation: the paper's Table 1", paper, "measure row", "question", caption)
 
 
-def splits_table(results: Sequence[SplitResult]) -> Table:
+def splits_table(ratings: RatedExplanations, plan: Plan) -> Table:
     """Return how many explanations, images and explainers each part of each split has."""
     rows = []
-    for result in results:
-        split = result.split
+    for seed, split in plan.splits(ratings).items():
         for part in PARTS:
             counts = f"{len(split.images[part])} images, {len(split.explainers[part])} explainers"
-            rows.append((f"seed {result.seed}", part, size := len(getattr(split, part)), f"{size} ({counts})"))
-        rows.append((f"seed {result.seed}", "left out", split.dropped, str(split.dropped)))
+            rows.append((f"seed {seed}", part, size := len(getattr(split, part)), f"{size} ({counts})"))
+        rows.append((f"seed {seed}", "left out", split.dropped, str(split.dropped)))
     frame = pd.DataFrame(rows, columns=["split", "part", "value", "text"])
     caption = "No image and no explainer is in two parts; explanations whose two fall in different parts are left out."
     return table("splits", "Explanations in each part of each split", frame, "split", "part", caption)
 
 
-def kind_sections(
-    means: pd.DataFrame, results: Sequence[SplitResult], ratings: RatedExplanations, questions: Sequence[str]
-) -> list[Section]:
+def kind_section(means: pd.DataFrame, scored: pd.DataFrame, questions: Sequence[str]) -> Section:
     """Return the agreement among maps, drawings and concepts alone, and among the means of explainers."""
     of_kind = pick(means, measure="SCC", modality=list(KINDS), model=[SCORER, SHUFFLED])
-    parts: list[Table | Picture] = []
-    if len(of_kind):
-        of_kind = of_kind.assign(kind=of_kind["modality"].map(KINDS) + " alone")
-        caption = "The order of all explanations may come from one kind being rated higher; this one does not."
-        orders = {"modality": list(KINDS), "model": MODELS, "question": questions}
-        title = "Correlation (SCC) with the votes within one kind"
-        parts.append(table("kinds", title, of_kind, "kind model", "question", caption, **orders))
-    points = explainer_points(results, ratings)
+    of_kind = of_kind.assign(kind=of_kind["modality"].map(KINDS) + " alone")
+    caption = "The order of all explanations may come from one kind being rated higher; this one does not."
+    orders = {"modality": list(KINDS), "model": MODELS, "question": questions}
+    title = "Correlation (SCC) with the votes within one kind"
+    kinds = table("kinds", title, of_kind, "kind model", "question", caption, **orders)
+    by = scored.dropna(subset=["vote"]).groupby(["question", "explainer"])
+    points = by.agg({"modality": "last", "vote": "mean", "score": "mean"}).reset_index()
+    points = points.rename(columns={"modality": "kind"})
     texts = points["score"].map(number) + " / " + points["vote"].map(number)
     listed = points.assign(value=points["score"], text=texts).sort_values(["kind", "question", "vote"], kind="stable")
     title = "Explainers never seen in training: mean score / mean vote"
     folded = [table("explainers-seen", title, listed, "kind explainer", "question")]
-    return [Section("By kind and explainer", [*parts, explainer_picture(points)], folded)]
-
-
-def explainer_points(results: Sequence[SplitResult], ratings: RatedExplanations) -> pd.DataFrame:
-    """Return mean vote and score of each explainer by question, in the splits that never saw it in training."""
-    parts = []
-    for result in results:
-        test = result.split.test
-        for column, question in enumerate(result.training.scorer.questions):
-            part = {"question": question, "explainer": ratings.explainer_ids[test], "kind": ratings.modalities[test]}
-            parts.append(pd.DataFrame(part | {"vote": result.targets[:, column], "score": result.scores[:, column]}))
-    groups = pd.concat(parts).dropna(subset=["vote"]).groupby(["question", "explainer"])
-    return groups.agg({"kind": "last", "vote": "mean", "score": "mean"}).reset_index()
+    return Section("By kind and explainer", [*([kinds] if len(of_kind) else []), explainer_picture(points)], folded)
 
 
 def _panels(count: int, width: float = 2.2, height: float = 2.1) -> tuple[Figure, list[Any]]:
@@ -388,16 +376,12 @@ def explainer_picture(points: pd.DataFrame) -> Picture:
     return Picture("explainers", figure, caption)
 
 
-def curves_picture(results: Sequence[SplitResult]) -> Picture:
+def curves_picture(trained: Mapping[int, Trained]) -> Picture:
     """Draw learning curves, a panel for each question."""
-    rows = pd.DataFrame(
-        [
-            {"epoch": point["epoch"], "question": question, "value": value, "measure": "QWK", "seed": result.seed}
-            for result in results
-            for point in result.training.curve[:: max(1, len(result.training.curve) // EPOCHS)]
-            for question, value in point["qwk"].items()
-        ]
-    )
+    curves = {seed: pd.DataFrame(of.qwk, columns=list(of.scorer.questions)) for seed, of in trained.items()}
+    rows = pd.concat(curves, names=["seed", "epoch"]).reset_index()
+    rows = rows[rows["epoch"] % max(1, (rows["epoch"].max() + 1) // EPOCHS) == 0].assign(measure="QWK")
+    rows = rows.melt(["seed", "epoch", "measure"], var_name="question").assign(epoch=lambda of: of["epoch"] + 1)
     frame = over_splits(rows, ["question", "epoch", "measure"])
     questions = names(frame, "question")
     figure, panels = _panels(len(questions))
@@ -475,18 +459,15 @@ def use_verdicts(used: Uses | None) -> list[Verdict]:
     return [Verdict.of(question, row, write=three, text=text)]
 
 
-def ranked_rows(result: SplitResult, ratings: RatedExplanations, question: str) -> dict[str, list[GalleryRow]]:
-    """Return the explanations never seen in training that score best and worst, the best and the worst first."""
-    column = result.training.scorer.questions.index(question)
-    scores, votes = result.scores[:, column], result.targets[:, column]
-    order = np.argsort(-scores)
-    order = order[::-1] if QUESTIONS[question].low_is_good else order
-    n = max(1, min(N_RANKED, len(order) // 2))
+def ranked_rows(scored: pd.DataFrame, ratings: RatedExplanations, question: str) -> dict[str, list[GalleryRow]]:
+    """Return the explanations of one split that score best and worst, the best and the worst first."""
+    low_is_good = QUESTIONS[question].low_is_good
+    ranked = pick(scored, question=question).sort_values("score", ascending=low_is_good, kind="stable")
+    n = max(1, min(N_RANKED, len(ranked) // 2))
 
-    def row_of(place: int) -> GalleryRow:
-        row = int(result.split.test[place])
-        explanation = ratings.explanations[row]
-        label = f"{ratings.explainer_ids[row]}: score {scores[place]:.2f}, vote {number(votes[place])}"
+    def row_of(row: dict[Hashable, Any]) -> GalleryRow:
+        explanation = ratings.explanations[row["item"]]
+        label = f"{row['explainer']}: score {row['score']:.2f}, vote {number(row['vote'])}"
         if isinstance(explanation, ConceptExplanation):
             return GalleryRow(label, ["", "\n".join(name for name, _ in top_concepts(explanation)[:N_NAMED])])
         image: np.ndarray | str = ""
@@ -495,16 +476,19 @@ def ranked_rows(result: SplitResult, ratings: RatedExplanations, question: str) 
             image, size = pixels(explanation.image), max(explanation.image.shape[:2])
         return GalleryRow(label, [image, pixels(shown_picture(explanation, size))])
 
-    return {"best": [row_of(place) for place in order[:n]], "worst": [row_of(place) for place in order[::-1][:n]]}
+    ends = {"best": ranked[:n], "worst": ranked[::-1][:n]}
+    return {name: [row_of(row) for row in rows.to_dict("records")] for name, rows in ends.items()}
 
 
-def use_sections(used: Uses, results: Sequence[SplitResult], ratings: RatedExplanations) -> list[Section]:
+def use_sections(
+    used: Uses, scored: pd.DataFrame, trained: Mapping[int, Trained], ratings: RatedExplanations
+) -> list[Section]:
     """Return a section for each use of the score."""
     ranked = [
         Picture(
             name, draw_gallery(["image", "explanation"], rows), f"Explanations with the {name} score ({used.question})."
         )
-        for name, rows in ranked_rows(best_split(results), ratings, used.question).items()
+        for name, rows in ranked_rows(pick(scored, seed=best_seed(trained)), ratings, used.question).items()
     ]
     faithful = used.faithfulness.assign(value=used.faithfulness["mean"])
     faithful["name"] = faithful["name"].replace({CHOICE: "chosen by the score"})

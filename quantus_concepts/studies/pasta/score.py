@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,6 @@ import typer
 from markupsafe import Markup
 
 from captum_concepts._support.files import printable
-from captum_concepts._support.fingerprints import file_state
 from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanation_files import (
@@ -43,7 +42,7 @@ from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
 from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, HowToEmbed, encoder_trained_on, load_encoder, words
 from quantus_concepts.studies.pasta.report import paired_numbers
-from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed_by_ranges, identity_of
+from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed
 
 #: The best scorer in a folder of `pasta train`.
 BEST_SCORER = "scorer.safetensors"
@@ -58,30 +57,19 @@ PICTURE, CONCEPTS_SHOWN, EXPLAINERS_SHOWN, ROWS_SHOWN = 240, 8, 20, 1000
 def run_score(
     folder: RunFolder,
     scorer: Scorer,
-    make: Callable[[], Embedder],
+    embedder: Embedder,
     explanations: Sequence[ExplanationFile],
     *,
     clip: bool,
     n_shown: int,
-    engine: Literal["local", "ray"],
     progress: bool,
     more: Mapping[str, str],
 ) -> None:
     """Score explanations, and write scores and means by explainer."""
     with warnings_as_notes(folder):
-        embedder = make()
         files = _with_known_labels(check_explanations(explanations, display_progressbar=progress), scorer)
         usable = usable_files(files)
-        embeddings = embed_by_ranges(
-            folder,
-            make,
-            LazyExplanations(ExplanationFile.read, usable),
-            modalities=[file.modality for file in usable],
-            batch_size=embedder.batch_size,
-            key=[[_states(file) for file in usable], identity_of(embedder)],
-            engine=engine,
-            progress=progress,
-        )
+        embeddings = embed(folder, embedder, LazyExplanations(ExplanationFile.read, usable))
         labels = None if scorer.labels is None else [file.label or None for file in usable]
         votes = scorer.score(embeddings.to(scorer.device), labels, clip=clip).cpu().numpy()
         frame = pd.DataFrame(votes, columns=list(scorer.questions))
@@ -207,12 +195,6 @@ def _mean_ranges(scores: pd.DataFrame, question: str) -> pd.DataFrame:
         ends = interval(values[own_rows], (MIN_VOTE, MAX_VOTE), images[own_rows])
         rows.append((*ends, *baseline_range([draw[place] for draw in draws])))
     return pd.DataFrame(rows, index=names, columns=["low", "high", "random_low", "random_high"])
-
-
-def _states(file: ExplanationFile) -> list[Any]:
-    """Return what an embedding of a file depends on: its content and that of its image, by size and time."""
-    paths = [path for path in (file.path, file.image) if path is not None]
-    return [file.ascending, *([path.name, *file_state(path)] for path in paths)]
 
 
 def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list[ExplanationFile]:

@@ -1,15 +1,12 @@
-"""Scorers over several splits: embeddings of ratings, trainings with baselines, and their agreement with votes."""
+"""Scorers on several splits: one frame of what they, and baselines, say of explanations that they never saw."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from threading import Event
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,19 +15,19 @@ from scipy import stats
 from torch import Tensor
 
 from captum_concepts._support.fingerprints import fingerprint_of
+from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, Explanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.functional.agreement import ceiling, correlation_interval, figures, human_figures, split_interval
 from quantus_concepts.functional.intervals import baseline_range
-from quantus_concepts.painted.training import run_together
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
-from quantus_concepts.pasta.regressors import KINDS, Regressor, fit_regressor
+from quantus_concepts.pasta.regressors import KINDS, fit_regressor
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_bytes
-from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
 
@@ -43,20 +40,246 @@ MEASURES = {"MSE": "mse", "QWK": "qwk", "SCC": "spearman", "SCC rounded": "spear
 PAPER_MEASURES = ("MSE", "QWK", "SCC")
 #: Measures in [-1, 1], whose intervals are those of their Fisher z.
 CORRELATIONS = ("QWK", "SCC")
-#: Batches of a range, the most that is lost if a worker dies.
-_BATCHES = 4
-_EMBEDDING = "embedding"
-#: Shuffles behind a random range.
-N_SHUFFLED = 199
+#: Batches that are embedded, and cached, at a time; shuffles behind a random range.
+BATCHES, N_SHUFFLED = 4, 199
 
-#: `RunFolder.cached` for tensors.
-Cache = Callable[[str, object, Callable[[], dict[str, Tensor]]], dict[str, Tensor]]
 Row = dict[str, Any]
 
 
-def not_cached(name: str, key: object, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Make tensors, and keep nothing."""
-    return make()
+class Trained(NamedTuple):
+    """A scorer, its loss and validation kappa by epoch (E, Q), and the best epoch of each question, from 1."""
+
+    scorer: Scorer
+    loss: np.ndarray
+    qwk: np.ndarray
+    best_epoch: np.ndarray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How scorers are trained and tested; with `regressors` some in place of the network (`only`), or beside it."""
+
+    questions: tuple[str, ...]
+    votes: str = "mode"
+    label_names: tuple[str, ...] | None = None
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
+    train_share: float = 0.7
+    seed: int = 0
+    n_splits: int = 5
+    control: bool = True
+    regressors: bool = False
+    only: str = ""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    progress: bool = False
+
+    @property
+    def columns(self) -> list[int]:
+        """Places of the questions among the six."""
+        return [list(QUESTIONS).index(name) for name in self.questions]
+
+    def splits(self, ratings: RatedExplanations) -> dict[int, Split]:
+        """Return splits by seed; no image and no explainer is in two parts. Raises where there are too few."""
+        ids = (ratings.image_ids, ratings.explainer_ids)
+        seeds = range(self.seed, self.seed + self.n_splits)
+        return {seed: leak_free_split(*ids, train_share=self.train_share, seed=seed) for seed in seeds}
+
+
+def embed(folder: RunFolder, embedder: Embedder, explanations: Sequence[Explanation]) -> Tensor:
+    """Embed explanations (N, dim), some at a time: an interrupted run goes on behind those that are finished."""
+    parts, size, show = [], BATCHES * embedder.batch_size, embedder.display_progressbar
+    for start in progress(range(0, len(explanations), size), "Embedding explanations", show=show):
+        stop = min(start + size, len(explanations))
+        part = [explanations[place] for place in range(start, stop)]
+        # What is in them, not what they are called: a folder may hold other pictures than yesterday.
+        key = [embedder.encoder.fingerprint, embedder.settings, [vars(explanation) for explanation in part]]
+        made = folder.cached(f"embeddings {start}", key, lambda part=part: {"embeddings": embedder.embed(part)})
+        parts.append(made["embeddings"])
+    return torch.cat(parts)
+
+
+def score_splits(
+    folder: RunFolder, ratings: RatedExplanations, embeddings: Tensor, plan: Plan
+) -> tuple[pd.DataFrame, dict[int, Trained]]:
+    """Train on each split; return what every model says of the test explanations, and the scorers by seed.
+
+    A row has a `seed`, `model`, `question`, the `item` of the ratings with its `modality` and `explainer`, its `score`
+    and the joined `vote` on it.
+    """
+    targets = ratings.targets(plan.votes)[:, plan.columns]
+    labels = None
+    if plan.label_names is not None:
+        names = [label or None for label in ratings.labels.tolist()]
+        labels = label_indices(plan.label_names, names, len(ratings))
+    about = {"questions": plan.questions, "label_names": plan.label_names}
+    identity = [fingerprint_of(embeddings, labels), about, asdict(plan.settings), str(plan.device)]
+    frames, trained = [], {}
+    for seed, split in plan.splits(ratings).items():
+        of_test = embeddings[split.test], None if labels is None else labels[split.test]
+        for model, kind, goal in _models(plan, targets, split, seed):
+            name = f"{kind or 'scorer'} {seed} {model}"
+            key = [*identity, goal, split.train, split.validation, seed, kind]
+            if kind:
+                fit = partial(fit_regressor, kind, embeddings, goal, labels, train=split.train, **about)
+                scores = folder.cached(name, key, lambda fit=fit, of=of_test: {"scores": fit().score(*of)})["scores"]
+            else:
+                one = _train(folder, name, key, embeddings, goal, labels, split, seed, plan)
+                scores = one.scorer.score(*of_test)
+                if model == SCORER:
+                    trained[seed] = one
+            rows = pd.DataFrame(scores.double().cpu().numpy(), columns=list(plan.questions)).assign(item=split.test)
+            rows = rows.melt("item", var_name="question", value_name="score")
+            frames.append(rows.assign(seed=seed, model=model, vote=targets[split.test].T.ravel()))
+    frame = pd.concat(frames, ignore_index=True)
+    items = frame["item"].to_numpy()
+    return frame.assign(modality=ratings.modalities[items], explainer=ratings.explainer_ids[items]), trained
+
+
+def _models(plan: Plan, targets: np.ndarray, split: Split, seed: int) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield what is trained: its name, the kind of a regressor, and the votes to learn: shuffled for the control."""
+    yield SCORER, plan.only, targets
+    if plan.control:
+        rng = np.random.default_rng([seed, 1])
+        shuffled = targets.copy()
+        for part in (split.train, split.validation):
+            shuffled[part] = targets[rng.permutation(part)]
+        yield SHUFFLED, plan.only, shuffled
+    for kind in KINDS if plan.regressors else ():
+        yield REGRESSORS[kind], kind, targets
+
+
+def _train(
+    folder: RunFolder,
+    name: str,
+    key: object,
+    embeddings: Tensor,
+    goal: np.ndarray,
+    labels: Tensor | None,
+    split: Split,
+    seed: int,
+    plan: Plan,
+) -> Trained:
+    def make() -> dict[str, Tensor]:
+        training = train_scorer(
+            embeddings,
+            goal,
+            labels,
+            train=split.train,
+            validation=split.validation,
+            questions=plan.questions,
+            label_names=plan.label_names,
+            settings=plan.settings,
+            seed=seed,
+            device=plan.device,
+            display_progressbar=plan.progress,
+        )
+        curves = {
+            what: torch.tensor([[*point[what].values()] for point in training.curve], dtype=torch.float64)
+            for what in ("loss", "qwk")
+        }
+        best = torch.tensor([*training.best_epoch.values()])
+        return {**training.scorer.state_dict(), **curves, "best_epoch": best}
+
+    tensors = folder.cached(name, key, make)
+    loss, qwk, best = (tensors.pop(what).numpy() for what in ("loss", "qwk", "best_epoch"))
+    scorer = Scorer(embeddings.shape[1], plan.questions, plan.label_names)
+    scorer.load_state_dict(tensors)
+    return Trained(scorer.eval().to(plan.device), loss, qwk, best)
+
+
+def agreement(scores: pd.DataFrame, by: Sequence[str] = ("seed", "model", "question")) -> pd.DataFrame:
+    """Compare scores with votes, of all explanations and of each kind, if there are several: a row a measure."""
+    rows = []
+    for key, group in scores.groupby(list(by), sort=False):
+        kinds = sorted(set(group["modality"]))
+        for kind in ("all", *(kinds if len(kinds) > 1 else ())):
+            part = group if kind == "all" else pick(group, modality=kind)
+            found = figures(part["score"].to_numpy(), part["vote"].to_numpy())
+            rows += _rows(found, **dict(zip(by, key, strict=True)), modality=kind)
+    return pd.DataFrame(rows)
+
+
+def _rows(found: Any, measures: Sequence[str] = tuple(MEASURES), **about: Any) -> list[Row]:
+    return [
+        {**about, "measure": name, "value": getattr(found, MEASURES[name]), "n": found.n, "modality": about["modality"]}
+        for name in measures
+    ]
+
+
+def rater_rows(ratings: RatedExplanations, plan: Plan, expected: np.ndarray | None = None) -> pd.DataFrame:
+    """Return how single raters agree with the joined vote, and the ceiling: exact where `expected` votes are known."""
+    rater, rows = SIMULATED_HUMAN if ratings.simulated else HUMAN, list[Row]()
+    for seed, split in plan.splits(ratings).items():
+        for column, question in zip(plan.columns, plan.questions, strict=True):
+            votes = ratings.votes[split.test, :, column]
+            about = {"question": question, "seed": seed, "modality": "all"}
+            if (human := human_figures(votes, plan.votes)) is not None:
+                rows += _rows(human, model=rater, **about)
+            joined = ratings.targets(plan.votes)[split.test, column]
+            limit: Any = (
+                ceiling(votes, plan.votes) if expected is None else figures(expected[split.test, column], joined)
+            )
+            rows += [] if limit is None else _rows(limit, ("QWK", "SCC"), model=CEILING, **about)
+    return pd.DataFrame(rows)
+
+
+def train_on_ratings(
+    folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan, expected: np.ndarray | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, Trained]]:
+    """Embed ratings, train and test on every split; return agreement with the votes, the scores, and the scorers."""
+    folder.note(*ratings.notes)
+    plan.splits(ratings)  # too few images raise before the expensive embedding
+    scores, trained = score_splits(folder, ratings, embed(folder, embedder, ratings.explanations), plan)
+    frame = pd.concat([agreement(scores), rater_rows(ratings, plan, expected)], ignore_index=True)
+    return frame.assign(raters="simulated" if ratings.simulated else "people"), scores, trained
+
+
+def best_seed(trained: Mapping[int, Trained]) -> int:
+    """Return the seed whose scorer does best on its own validation explanations."""
+
+    def kappa(seed: int) -> float:
+        of = trained[seed]
+        found = of.qwk[of.best_epoch - 1, range(len(of.best_epoch))]
+        return float(np.nanmean(found)) if not np.isnan(found).all() else -math.inf
+
+    return max(trained, key=kappa)
+
+
+def best_scorer(folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
+    """Train on every split, and return the scorer that is best on its validation explanations."""
+    trained = train_on_ratings(folder, ratings, embedder, plan)[2]
+    return trained[best_seed(trained)].scorer
+
+
+def write_scorers(
+    folder: RunFolder,
+    frame: pd.DataFrame,
+    trained: Mapping[int, Trained],
+    embedder: Embedder,
+    ratings: RatedExplanations,
+    plan: Plan,
+    labels_from: str = PREDICTED,
+) -> None:
+    """Write the scorers of all splits, and the one that is best on its validation explanations."""
+    lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
+    concepts = {name for listed in lists if isinstance(listed, ConceptExplanation) for name in listed.values}
+    splits, best = plan.splits(ratings), best_seed(trained)
+    for seed, (scorer, *_) in trained.items():
+        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
+        own = pick(frame, model=SCORER, modality="all", seed=seed, measure=list(PAPER_MEASURES))
+        scorer.metadata |= {
+            "ratings": ratings.name,
+            "simulated": ratings.simulated,
+            "labels_from": labels_from,
+            "seed": seed,
+            "images": splits[seed].images,
+            "explainers": splits[seed].explainers,
+            "concept_names": sorted(concepts),
+            "figures": {name: dict(zip(of["measure"], of["value"].tolist())) for name, of in own.groupby("question")},
+        }
+        content = scorer_bytes(scorer)
+        folder.write(f"scorer-{seed}.safetensors", content)
+        if seed == best:
+            folder.write("scorer.safetensors", content)
 
 
 def cached_arrays(
@@ -71,367 +294,9 @@ def cached_arrays(
     return {key[5:]: tensor.numpy() for key, tensor in sorted(folder.cached(name, key, tensors).items())}
 
 
-def identity_of(embedder: Embedder) -> Row:
-    """Return what embeddings depend on, apart from the explanations."""
-    return {"encoder": embedder.encoder.fingerprint, "shown": embedder.settings}
-
-
 def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
     """Return what identifies ratings: the names of what was rated, and the votes."""
     return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
-
-
-def embed_ratings(folder: RunFolder, embedder: Embedder, ratings: RatedExplanations) -> Tensor:
-    """Embed rated explanations: (N, dim), on the CPU."""
-    return embed_by_ranges(
-        folder,
-        lambda: embedder,
-        ratings.explanations,
-        modalities=ratings.modalities.tolist(),
-        batch_size=embedder.batch_size,
-        key=[identity_of_ratings(ratings), identity_of(embedder)],
-        progress=embedder.display_progressbar,
-    )
-
-
-def embed_by_ranges(
-    folder: RunFolder,
-    make_embedder: Callable[[], Embedder],
-    explanations: Sequence[Explanation],
-    *,
-    modalities: Sequence[str],
-    batch_size: int,
-    key: object,
-    engine: Literal["local", "ray"] = "local",
-    progress: bool = False,
-) -> Tensor:
-    """Embed explanations by ranges of batches, those of an interrupted run excepted: (N, dim), on the CPU."""
-    from quantus_concepts.metrics import score_ranges
-
-    # Batches of one kind, as an `Embedder` encodes them together.
-    batches: list[list[int]] = []
-    for kind in dict.fromkeys(modalities):
-        places = [place for place, modality in enumerate(modalities) if modality == kind]
-        batches += [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
-    states = score_ranges(
-        partial(_range_embedder, make_embedder, explanations, batches),
-        len(batches),
-        store=folder,
-        key=f"embeddings-{fingerprint_of(key, batch_size)[:16]}",
-        size=_BATCHES,
-        engine=engine,
-        display_progressbar=progress,
-    )
-    return torch.cat([state[_EMBEDDING] for state in states])[np.argsort(np.concatenate(batches))]
-
-
-def _range_embedder(
-    make_embedder: Callable[[], Embedder], explanations: Sequence[Explanation], batches: Sequence[Sequence[int]]
-) -> Callable[[int, int], dict[str, Tensor]]:
-    # The ranges have a bar.
-    embedder = copy(make_embedder())
-    embedder.display_progressbar = False
-
-    def embed(start: int, stop: int) -> dict[str, Tensor]:
-        parts = [embedder.embed([explanations[place] for place in batch]) for batch in batches[start:stop]]
-        return {_EMBEDDING: torch.cat(parts)}
-
-    return embed
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How scorers are trained and tested."""
-
-    questions: tuple[str, ...]
-    votes: str = "mode"
-    label_names: tuple[str, ...] | None = None
-    settings: TrainingSettings = field(default_factory=TrainingSettings)
-    train_share: float = 0.7
-    seed: int = 0
-    n_splits: int = 5
-    control: bool = True
-    regressors: bool = False
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    progress: bool = False
-
-    @property
-    def columns(self) -> list[int]:
-        """Places of the questions among the six."""
-        return [list(QUESTIONS).index(name) for name in self.questions]
-
-
-@dataclass(frozen=True)
-class SplitResult:
-    """One split: its scorer, and scores and votes of the test explanations."""
-
-    seed: int
-    split: Split
-    training: Training
-    scores: np.ndarray
-    targets: np.ndarray
-
-
-def splits_of(ratings: RatedExplanations, plan: Plan) -> dict[int, Split]:
-    """Return splits by seed; no image and no explainer is in more than one part. Raises where there are too few."""
-    ids = (ratings.image_ids, ratings.explainer_ids)
-    seeds = range(plan.seed, plan.seed + plan.n_splits)
-    return {seed: leak_free_split(*ids, train_share=plan.train_share, seed=seed) for seed in seeds}
-
-
-def training_tensors(training: Training) -> dict[str, Tensor]:
-    """Return all of a training as tensors."""
-    about = {"curve": training.curve, "best_epoch": training.best_epoch, "notes": training.notes}
-    return {
-        **training.scorer.state_dict(),
-        "about": torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8),
-    }
-
-
-def training_of(
-    tensors: Mapping[str, Tensor], questions: Sequence[str], label_names: Sequence[str] | None, dim: int
-) -> Training:
-    """Return the training that `training_tensors` took apart."""
-    scorer = Scorer(dim, questions, label_names)
-    scorer.load_state_dict({name: tensors[name] for name in scorer.state_dict()})
-    about = json.loads(tensors["about"].numpy().tobytes())
-    return Training(scorer.eval(), about["curve"], about["best_epoch"], tuple(about["notes"]))
-
-
-class Trainer:
-    """Trains scorers and regressors on one embedding of rated explanations; what is trained is cached."""
-
-    def __init__(self, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, cached: Cache = not_cached) -> None:
-        self.ratings, self.embeddings, self.plan, self.cached = ratings, embeddings, plan, cached
-        self.splits = splits_of(ratings, plan)
-        self.targets = ratings.targets(plan.votes)[:, plan.columns]
-        self.labels: np.ndarray | None = None
-        if plan.label_names is not None:
-            names = [label or None for label in ratings.labels.tolist()]
-            self.labels = label_indices(plan.label_names, names, len(ratings)).numpy()
-        self._identity = fingerprint_of(embeddings, self.labels)
-
-    def train(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Training]:
-        """Train a scorer for each goal, at the same time on a CPU."""
-        plan = self.plan
-
-        def make() -> dict[str, Tensor]:
-            trainings: dict[int, Training] = {}
-
-            def train(place: int, stop: Event | None = None, _: int = 0) -> None:
-                trainings[place] = train_scorer(
-                    self.embeddings,
-                    goals[place],
-                    self.labels,
-                    train=split.train,
-                    validation=split.validation,
-                    questions=plan.questions,
-                    label_names=plan.label_names,
-                    settings=plan.settings,
-                    seed=seed,
-                    device=plan.device,
-                    # One bar for trainings at the same time, which take equally long.
-                    display_progressbar=plan.progress and (stop is None or place == 0),
-                    stop=stop,
-                )
-
-            if len(goals) == 1 or plan.device.type != "cpu" or torch.get_num_threads() == 1:
-                for place in range(len(goals)):
-                    train(place)
-            else:
-                run_together([partial(train, place) for place in range(len(goals))])
-            parts = (training_tensors(trainings[place]) for place in range(len(goals)))
-            return {f"{place} {name}": tensor for place, part in enumerate(parts) for name, tensor in part.items()}
-
-        tensors = self.cached(f"scorers {seed}", self._key(np.stack(goals), split, seed), make)
-        trainings = []
-        for place in range(len(goals)):
-            prefix = f"{place} "
-            part = {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
-            trainings.append(training_of(part, plan.questions, plan.label_names, self.embeddings.shape[1]))
-            trainings[-1].scorer.to(plan.device)
-        return trainings
-
-    def regressor_scores(self, kind: str, goal: np.ndarray, split: Split, seed: int) -> np.ndarray:
-        """Fit a regressor, and return its scores (n, Q) of the test explanations."""
-
-        def make() -> dict[str, Tensor]:
-            fitted = fit_regressor(
-                kind,
-                self.embeddings[split.train],
-                goal[split.train],
-                None if self.labels is None else self.labels[split.train],
-                questions=self.plan.questions,
-                label_names=self.plan.label_names,
-            )
-            return {"scores": torch.as_tensor(self.predict(fitted, split.test))}
-
-        return self.cached(f"scores of {kind} {seed}", [self._key(goal, split, seed), kind], make)["scores"].numpy()
-
-    def _key(self, goal: np.ndarray, split: Split, seed: int) -> Row:
-        return {
-            "embeddings": self._identity,
-            "votes": [goal, split.train, split.validation, split.test],
-            "questions": self.plan.questions,
-            "labels": self.plan.label_names,
-            "training": asdict(self.plan.settings),
-            "seed": seed,
-            "device": str(self.plan.device),
-        }
-
-    def test_scores(self, split: Split, seed: int) -> tuple[Training, dict[str, np.ndarray]]:
-        """Train a scorer and, if planned, one on shuffled votes; return the first and the test scores of both."""
-        goals = {SCORER: self.targets}
-        if self.plan.control:
-            goals[SHUFFLED] = self.shuffled_targets(split, seed)
-        trainings = self.train([*goals.values()], split, seed)
-        scores = [self.predict(training.scorer, split.test) for training in trainings]
-        return trainings[0], dict(zip(goals, scores, strict=True))
-
-    def predict(self, scorer: Scorer | Regressor, rows: np.ndarray) -> np.ndarray:
-        """Return the scores (n, Q) of some explanations by a scorer or a regressor."""
-        labels = None if self.labels is None else torch.as_tensor(self.labels[rows])
-        return scorer.score(self.embeddings[rows], labels).cpu().numpy().astype(np.float64)
-
-    def shuffled_targets(self, split: Split, seed: int) -> np.ndarray:
-        """Return the votes shuffled among the explanations of each part."""
-        rng = np.random.default_rng([seed, 1])
-        shuffled = self.targets.copy()
-        for part in (split.train, split.validation):
-            shuffled[part] = self.targets[rng.permutation(part)]
-        return shuffled
-
-
-def figure_rows(
-    model: str,
-    scores: np.ndarray,
-    targets: np.ndarray,
-    questions: Sequence[str],
-    seed: int,
-    modalities: np.ndarray,
-    kinds: Sequence[str] | None = None,
-) -> list[Row]:
-    """Compare scores with votes, by question, of all explanations and of each kind, if there are several."""
-    kinds = sorted(set(modalities.tolist())) if kinds is None else kinds
-    rows: list[Row] = []
-    for column, question in enumerate(questions):
-        for kind in ("all", *(kinds if len(kinds) > 1 else ())):
-            chosen = (modalities == kind) | (kind == "all")
-            agreement = figures(scores[chosen, column], targets[chosen, column])
-            rows += _agreement_rows(model, question, agreement, seed, kind)
-    return rows
-
-
-def _agreement_rows(
-    model: str, question: str, agreement: Any, seed: int, kind: str = "all", measures: Iterable[str] = MEASURES
-) -> list[Row]:
-    about = {"n": agreement.n, "seed": seed, "modality": kind}
-    return [
-        {"model": model, "question": question, "measure": measure, "value": getattr(agreement, MEASURES[measure])}
-        | about
-        for measure in measures
-    ]
-
-
-def train_splits(trainer: Trainer, expected: np.ndarray | None = None) -> tuple[pd.DataFrame, list[SplitResult]]:
-    """Train and test a scorer on each split, with baselines: shuffled votes, a single rater, what noise allows.
-
-    `expected` are votes (N, 6) without the raters' noise, where these are known.
-    """
-    plan, results, rows = trainer.plan, [], []
-    for seed, split in trainer.splits.items():
-        training, scores = trainer.test_scores(split, seed)
-        targets, modalities = trainer.targets[split.test], trainer.ratings.modalities[split.test]
-        results.append(SplitResult(seed, split, training, scores[SCORER], targets))
-        for kind in KINDS if plan.regressors else ():
-            scores[REGRESSORS[kind]] = trainer.regressor_scores(kind, trainer.targets, split, seed)
-        for model, predicted in scores.items():
-            rows += figure_rows(model, predicted, targets, plan.questions, seed, modalities)
-        rows += _rater_rows(trainer, split, seed, expected)
-    frame = pd.DataFrame(rows)
-    return frame.assign(raters="simulated" if trainer.ratings.simulated else "people"), results
-
-
-def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray | None) -> list[Row]:
-    """Return how single raters agree with the joined vote, and the ceiling."""
-    plan, rows = trainer.plan, []
-    for place, (column, question) in enumerate(zip(plan.columns, plan.questions, strict=True)):
-        votes = trainer.ratings.votes[split.test, :, column]
-        rater = human_figures(votes, plan.votes)
-        if rater is not None:
-            rows += _agreement_rows(SIMULATED_HUMAN if trainer.ratings.simulated else HUMAN, question, rater, seed)
-        if expected is None:
-            limit: Any = ceiling(votes, plan.votes)
-        else:
-            limit = figures(expected[split.test, column], trainer.targets[split.test, place])
-        if limit is not None:
-            rows += _agreement_rows(CEILING, question, limit, seed, measures=("QWK", "SCC"))
-    return rows
-
-
-def best_split(results: Sequence[SplitResult]) -> SplitResult:
-    """Return the split whose scorer does best on its own validation explanations."""
-
-    def validation(result: SplitResult) -> float:
-        training = result.training
-        kappas = [training.curve[epoch - 1]["qwk"][question] for question, epoch in training.best_epoch.items()]
-        defined = [kappa for kappa in kappas if not math.isnan(kappa)]
-        return float(np.mean(defined)) if defined else -math.inf
-
-    return max(results, key=validation)
-
-
-def make_trainer(folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Trainer:
-    """Embed ratings; too few images raise before that, which is expensive."""
-    splits_of(ratings, plan)
-    return Trainer(ratings, embed_ratings(folder, embedder, ratings), plan, folder.cached)
-
-
-def best_scorer(folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
-    """Embed ratings, train on every split, and return the scorer that is best on its validation explanations."""
-    return best_split(train_splits(make_trainer(folder, ratings, embedder, plan))[1]).training.scorer
-
-
-def train_on_ratings(
-    folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan, expected: np.ndarray | None = None
-) -> tuple[pd.DataFrame, list[SplitResult]]:
-    """Embed ratings, and train and test scorers on every split."""
-    folder.note(*ratings.notes)
-    frame, results = train_splits(make_trainer(folder, ratings, embedder, plan), expected)
-    folder.note(*(note for result in results for note in result.training.notes))
-    return frame, results
-
-
-def write_scorers(
-    folder: RunFolder,
-    frame: pd.DataFrame,
-    results: Sequence[SplitResult],
-    embedder: Embedder,
-    ratings: RatedExplanations,
-    labels_from: str = PREDICTED,
-) -> None:
-    """Write the scorers of all splits, and the one that is best on its validation explanations."""
-    lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
-    concepts = {name for listed in lists if isinstance(listed, ConceptExplanation) for name in listed.values}
-    for result in results:
-        scorer = result.training.scorer
-        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
-        agreement = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(PAPER_MEASURES))
-        scorer.metadata |= {
-            "ratings": ratings.name,
-            "simulated": ratings.simulated,
-            "labels_from": labels_from,
-            "seed": result.seed,
-            "images": result.split.images,
-            "explainers": result.split.explainers,
-            "concept_names": sorted(concepts),
-            "figures": {
-                question: dict(zip(rows["measure"], rows["value"].tolist(), strict=True))
-                for question, rows in agreement.groupby("question")
-            },
-        }
-        folder.write(f"scorer-{result.seed}.safetensors", scorer_bytes(scorer))
-    folder.write("scorer.safetensors", scorer_bytes(best_split(results).training.scorer))
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
@@ -466,13 +331,11 @@ def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shuffled_ranges(results: Sequence[SplitResult]) -> pd.DataFrame:
+def shuffled_ranges(scores: pd.DataFrame) -> pd.DataFrame:
     """Return where 95 % of the mean SCC over splits lie if the votes on the test explanations are shuffled."""
     rng, rows = np.random.default_rng(0), []
-    for place, question in enumerate(results[0].training.scorer.questions):
-        pairs = [(result.scores[:, place], result.targets[:, place]) for result in results]
-        draws = pd.DataFrame(
-            [[spearman(scores, rng.permutation(votes)) for scores, votes in pairs] for _ in range(N_SHUFFLED)]
-        )
-        rows.append((question, *baseline_range(draws.mean(axis=1))))
+    for question, of in pick(scores, model=SCORER).groupby("question", sort=False):
+        pairs = [(part["score"].to_numpy(), part["vote"].to_numpy()) for _, part in of.groupby("seed", sort=False)]
+        draws = [[spearman(own, rng.permutation(votes)) for own, votes in pairs] for _ in range(N_SHUFFLED)]
+        rows.append((question, *baseline_range(pd.DataFrame(draws).mean(axis=1))))
     return pd.DataFrame(rows, columns=["question", "random_low", "random_high"])

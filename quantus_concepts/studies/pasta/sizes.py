@@ -40,9 +40,8 @@ from quantus_concepts.studies.pasta.scorers import (
     SHUFFLED,
     Plan,
     best_scorer,
-    embed_ratings,
+    embed,
     over_splits,
-    splits_of,
 )
 
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
@@ -96,11 +95,11 @@ def run_sizes(
         folder.note(*ratings.notes)
         plan = replace(plan, label_names=label_names_of(ratings))
         # Too few images raise before the expensive embedding.
-        splits_of(ratings, plan)
+        plan.splits(ratings)
         frames = []
         for name, embedder in embedders.items():
-            embeddings = embed_ratings(folder, embedder, ratings)
-            figures = variant_figures(ratings, embeddings, Variant(name), plan_for(name), folder.cached)
+            embeddings = embed(folder, embedder, ratings.explanations)
+            figures = variant_figures(folder, ratings, embeddings, Variant(name), plan_for(name))
             # Counted after embedding: the model is built by then.
             frames.append(figures.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
         tables = {"encoders": pd.concat(frames, ignore_index=True)}
@@ -147,9 +146,7 @@ def network_sizes(
     rows = []
     for network in range(n_networks):
         for width in channels:
-            classifier = train_classifier(
-                birds, epochs=epochs, device=device, channels=width, network=network, cached=folder.cached
-            )
+            classifier = train_classifier(folder, birds, epochs=epochs, device=device, channels=width, network=network)
             parameters = sum(parameter.numel() for parameter in classifier.model.parameters())
             metric = PASTAScore(
                 scorer,

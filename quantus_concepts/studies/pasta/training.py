@@ -49,7 +49,7 @@ from quantus_concepts.studies.pasta.metrics import measure_ratings
 from quantus_concepts.studies.pasta.report import MEAN_COLUMNS, Uses, training_report
 from quantus_concepts.studies.pasta.scorers import (
     Plan,
-    best_split,
+    best_seed,
     cached_arrays,
     identity_of_ratings,
     train_on_ratings,
@@ -81,16 +81,16 @@ def run_benchmark(
         ratings = simulated_ratings(n_images=n_images, n_per_image=n_per_image, image_size=image_size, seed=plan.seed)
         embedder = load_embedder(EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress)
         plan = replace(plan, label_names=label_names_of(ratings))
-        frame, results = train_on_ratings(folder, ratings, embedder, plan, ratings.expected)
+        frame, scores, trained = train_on_ratings(folder, ratings, embedder, plan, ratings.expected)
         used = None
         if birds is not None:
-            scorer = best_split(results).training.scorer
+            scorer = trained[best_seed(trained)].scorer
             used = use_score(folder, scorer, embedder, ratings, birds, plan, epochs, n_masks)
             for name, table in used.frames.items():
                 folder.write(f"{name}.csv", table.to_csv(index=False))
-        write_scorers(folder, frame, results, embedder, ratings)
+        write_scorers(folder, frame, trained, embedder, ratings, plan)
     title = "PASTA-score: does it predict how people rate explanations?"
-    report = training_report(title, frame, results, ratings, embedder.encoder.name, used=used)
+    report = training_report(title, frame, scores, trained, ratings, plan, embedder.encoder.name, used=used)
     write_report(folder, frame, report, {"encoder": embedder.name, "device": str(plan.device)})
 
 
@@ -99,18 +99,19 @@ def run_training(
 ) -> None:
     """Train and test scorers on a folder's ratings; with `maps`, correlate their sparseness with the votes."""
     with warnings_as_notes(folder):
-        frame, results = train_on_ratings(folder, ratings, embedder, plan)
+        frame, scores, trained = train_on_ratings(folder, ratings, embedder, plan)
         correlations = None if maps is None else _sparseness(folder, maps, plan)
         if correlations is not None:
             folder.write("correlations.csv", correlations.to_csv(index=False))
-        write_scorers(folder, frame, results, embedder, ratings, labels_from=labels)
+        write_scorers(folder, frame, trained, embedder, ratings, plan, labels)
     report = training_report(
         f"PASTA-score: training on {ratings.name}",
         frame,
-        results,
+        scores,
+        trained,
         ratings,
+        plan,
         embedder.encoder.name,
-        votes=plan.votes,
         correlations=correlations,
     )
     settings = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
@@ -137,9 +138,7 @@ def use_score(
 ) -> Uses:
     """Use a scorer for everything the paper uses it for."""
     question, seed = scorer.questions[0], birds.seed
-    classifier = train_classifier(
-        birds, epochs=epochs, device=plan.device, progress=plan.progress, cached=folder.cached
-    )
+    classifier = train_classifier(folder, birds, epochs=epochs, device=plan.device, progress=plan.progress)
     images = classifier.images.numpy()
     folder.note(
         f"The classifier is a small network that classifies {classifier.accuracy:.0%} of {len(images)} birds it has "

@@ -83,11 +83,14 @@ def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanation
 
 
 @pytest.mark.parametrize("regressor", ["", "ridge"])
-def test_a_scorer_learns_from_embeddings_with_the_votes_and_its_control_does_not(regressor: str) -> None:
+def test_a_scorer_learns_from_embeddings_with_the_votes_and_its_control_does_not(
+    regressor: str, tmp_path: Path
+) -> None:
     ratings, embeddings = graded()
     settings = TrainingSettings(epochs=60, learning_rate=1e-2)
     plan = Plan(("Q1",), label_names=("owl",), settings=settings, n_splits=4)
-    rows_of_splits = variant_figures(ratings, embeddings, Variant("", regressor=regressor), plan)
+    with RunFolder("pasta ablate", {}, tmp_path / "out") as out:
+        rows_of_splits = variant_figures(out, ratings, embeddings, Variant("", plan={"only": regressor}), plan)
     means = rows_of_splits[rows_of_splits["measure"] == "SCC"].groupby("model")["value"].mean()
     assert means[SCORER] > 0.8
     # About 9 test items a split: 2 / sqrt(4 * 8).

@@ -9,8 +9,10 @@ import torch
 
 from fixtures_pasta_report import made_ratings, rows_of
 from quantus_concepts.functional.agreement import figures, human_figures
-from quantus_concepts.pasta.training import TrainingSettings, train_scorer
+from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import one, pick
+from quantus_concepts.studies.pasta import scorers
 from quantus_concepts.studies.pasta.report import BY
 from quantus_concepts.studies.pasta.scorers import (
     CEILING,
@@ -20,13 +22,12 @@ from quantus_concepts.studies.pasta.scorers import (
     SHUFFLED,
     SIMULATED_HUMAN,
     Plan,
-    Trainer,
-    best_split,
+    agreement,
+    best_seed,
     over_splits,
+    rater_rows,
+    score_splits,
     shuffled_ranges,
-    train_splits,
-    training_of,
-    training_tensors,
 )
 
 #: Modality of explanations of all kinds.
@@ -51,14 +52,10 @@ def ratings():
 
 
 @pytest.fixture(scope="module")
-def outcome(ratings):
-    return train_splits(Trainer(ratings, embeddings_of(ratings), plan(regressors=True)))
-
-
-def of_one_split(ratings, **changes):
-    expected = changes.pop("expected", None)
-    trainer = Trainer(ratings, embeddings_of(ratings), plan(**{"n_splits": 1, "control": False, **changes}))
-    return train_splits(trainer, expected)
+def outcome(ratings, tmp_path_factory):
+    with RunFolder("test", {}, tmp_path_factory.mktemp("out") / "run") as folder:
+        scores, trained = score_splits(folder, ratings, embeddings_of(ratings), plan(regressors=True))
+    return pd.concat([agreement(scores), rater_rows(ratings, plan())], ignore_index=True), scores, trained
 
 
 def test_a_scorer_that_sees_the_votes_learns_them_and_the_control_does_not(outcome):
@@ -69,25 +66,25 @@ def test_a_scorer_that_sees_the_votes_learns_them_and_the_control_does_not(outco
 
 
 def test_every_model_has_a_row_of_every_measure_question_and_split(ratings, outcome):
-    frame, results = outcome
+    frame = outcome[0]
     for model in (SCORER, SHUFFLED, "ridge", "lasso", "SVM"):
         assert len(pick(frame, model=model, modality="all")) == len(MEASURES) * 2 * 2
     # Each kind alone where a test part has both.
-    seeds = [r.seed for r in results if len(set(ratings.modalities[r.split.test].tolist())) == 2]
+    splits = plan().splits(ratings)
+    seeds = [seed for seed, split in splits.items() if len(set(ratings.modalities[split.test].tolist())) == 2]
     assert set(pick(frame, modality="map")["seed"]) == set(pick(frame, modality="concepts")["seed"]) == set(seeds)
     # The ceiling has no squared error if it is estimated from the agreement of raters.
     assert set(pick(frame, model=CEILING)["measure"]) == {"QWK", "SCC"}
 
 
-def test_figures_are_of_the_test_part_alone(ratings, outcome):
-    frame, results = outcome
-    result = results[1]
-    test = result.split.test
-    targets = ratings.targets()[test][:, [0, 4]]
-    np.testing.assert_array_equal(result.targets, targets)
-    expected = figures(result.scores[:, 1], targets[:, 1])
+def test_scores_are_of_the_test_part_alone(ratings, outcome):
+    frame, scores, _ = outcome
+    test = plan().splits(ratings)[1].test
+    own = pick(scores, model=SCORER, question="Q5", seed=1)
+    assert own["item"].tolist() == test.tolist()
+    np.testing.assert_array_equal(own["vote"], ratings.targets()[test, 4])
     row = pick(frame, model=SCORER, question="Q5", measure="MSE", seed=1, modality="all").iloc[0]
-    assert (row["value"], row["n"]) == (expected.mse, len(test))
+    assert (row["value"], row["n"]) == (figures(own["score"].to_numpy(), own["vote"].to_numpy()).mse, len(test))
     human = human_figures(ratings.votes[test][:, :, 0])
     assert pick(frame, model=HUMAN, question="Q1", measure="QWK", seed=1)["value"].tolist() == [human.qwk]
 
@@ -96,66 +93,40 @@ def test_simulated_raters_have_an_exact_ceiling():
     ratings = made_ratings(16, 12, simulated=True)
     expected = np.full((len(ratings), 6), 3.0)
     expected[:, 0] = ratings.targets()[:, 0]
-    frame, _ = of_one_split(ratings, questions=("Q1",), expected=expected)
+    frame = rater_rows(ratings, plan(("Q1",), n_splits=1), expected)
     assert pick(frame, model=CEILING, measure="SCC")["value"].tolist() == pytest.approx([1.0])
     assert {SIMULATED_HUMAN, HUMAN} & set(frame["model"]) == {SIMULATED_HUMAN}
 
 
-def test_missing_votes_and_labels_are_normal():
+def test_missing_votes_and_labels_are_normal(tmp_path):
     ratings = made_ratings(16, 12, missing=0.5)
     labels = ratings.labels.copy()
     labels[::3] = ""
     object.__setattr__(ratings, "labels", labels)
     ratings.votes[:5, :, 0] = np.nan
-    frame, (result,) = of_one_split(ratings, label_names=("bird", "cat"))
-    (row,) = pick(frame, model=SCORER, measure="SCC", modality="all", question="Q1").to_dict("records")
-    assert row["n"] == int((~np.isnan(ratings.targets()[result.split.test, 0])).sum())
-    assert result.training.scorer.labels == ["bird", "cat"]
+    how = plan(n_splits=1, control=False, label_names=("bird", "cat"))
+    with RunFolder("test", {}, tmp_path / "run") as folder:
+        scores, trained = score_splits(folder, ratings, embeddings_of(ratings), how)
+    (row,) = pick(agreement(scores), model=SCORER, measure="SCC", modality="all", question="Q1").to_dict("records")
+    assert row["n"] == int((~np.isnan(ratings.targets()[how.splits(ratings)[0].test, 0])).sum())
+    assert trained[0].scorer.labels == ["bird", "cat"]
 
 
 def test_the_best_split_is_that_of_the_highest_validation_kappa(outcome):
-    results = outcome[1]
-    kappas = [
-        np.mean([r.training.curve[epoch - 1]["qwk"][q] for q, epoch in r.training.best_epoch.items()]) for r in results
-    ]
-    assert best_split(results) is results[int(np.argmax(kappas))]
+    kappas = [np.mean([of.qwk[epoch - 1, q] for q, epoch in enumerate(of.best_epoch)]) for of in outcome[2].values()]
+    assert best_seed(outcome[2]) == int(np.argmax(kappas))
 
 
-def test_a_training_taken_apart_and_put_together_is_the_same():
-    ratings = made_ratings(16, 12)
-    rows = np.arange(len(ratings))
-    trained = train_scorer(
-        embeddings_of(ratings),
-        ratings.targets()[:, :2],
-        train=rows[:90],
-        validation=rows[90:],
-        questions=("Q1", "Q2"),
-        settings=SETTINGS,
-    )
-    again = training_of(training_tensors(trained), ("Q1", "Q2"), None, embeddings_of(ratings).shape[1])
-    assert (again.curve, again.best_epoch, again.notes) == (trained.curve, trained.best_epoch, trained.notes)
-    torch.testing.assert_close(
-        again.scorer.score(embeddings_of(ratings)), trained.scorer.score(embeddings_of(ratings)), rtol=0, atol=0
-    )
-
-
-def test_what_is_kept_is_not_trained_again_and_other_votes_are(ratings):
-    store, trained_names = {}, []
-
-    def keep(name, settings, make):
-        key = (name, repr(settings))
-        if key not in store:
-            trained_names.append(name)
-            store[key] = make()
-        return store[key]
-
-    trainer = Trainer(ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1), keep)
-    first, _ = train_splits(trainer)
-    again, _ = train_splits(Trainer(ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1), keep))
-    pd.testing.assert_frame_equal(first, again)
-    assert trained_names == ["scorers 0"]
-    train_splits(Trainer(ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1, votes="mean"), keep))
-    assert len(trained_names) == 2
+def test_what_is_kept_is_not_trained_again_and_other_votes_are(ratings, tmp_path, monkeypatch):
+    trained, train = [], scorers.train_scorer
+    monkeypatch.setattr(scorers, "train_scorer", lambda *a, **k: trained.append(1) or train(*a, **k))
+    found = []
+    for votes in ("mode", "mode", "mean"):
+        with RunFolder("test", {}, tmp_path / "run") as folder:
+            found.append(score_splits(folder, ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1, votes=votes)))
+    pd.testing.assert_frame_equal(found[0][0], found[1][0])
+    # The votes and the shuffled ones, twice.
+    assert len(trained) == 4
 
 
 def test_means_and_intervals_over_splits_by_hand():

@@ -77,8 +77,7 @@ def test_a_finished_run_makes_nothing_again(
 def test_peoples_figures_are_followed_by_the_papers_where_they_are_comparable() -> None:
     def labels(encoder: str, **ratings: Any) -> set[str]:
         made = made_ratings(12, 9, **ratings)
-        frame, results = made_outcome(made, ("Q1", "Q5"), 2, regressors=True)
-        report = training_report("Training", frame, results, made, encoder)
+        report = training_report("Training", *made_outcome(made, ("Q1", "Q5"), 2, regressors=True), encoder)
         return set(report.sections[0].parts[0].frame["label"])
 
     assert {"paper, siglip", "paper, human", "paper, SVM"} <= labels("siglip")
@@ -90,8 +89,7 @@ def test_peoples_figures_are_followed_by_the_papers_where_they_are_comparable() 
 
 def test_a_single_annotator_has_neither_ceiling_nor_human_row() -> None:
     made = made_ratings(12, 9, 1)
-    frame, results = made_outcome(made, ("Q1",), 3, control=False)
-    report = training_report("Training", frame, results, made, "siglip")
+    report = training_report("Training", *made_outcome(made, ("Q1",), 3, control=False), "siglip")
     assert set(report.sections[0].parts[0].frame["label"]) == {SCORER, "paper, siglip", "paper, human"}
     (verdict,) = report.verdicts
     assert "ceiling" not in verdict.question
