@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
 from captum_concepts._support.checks import check_binary, check_shape, to_class_indices
 from captum_concepts._support.progress import progress
@@ -160,6 +160,15 @@ def as_loader(loader: Iterable[Batch] | Dataset[Batch], batch_size: int = 64) ->
     # Some data sets give batches.
     images = read_batch(loader[0], "loader")["images"]
     return DataLoader(loader, batch_size=batch_size) if images.ndim == 3 else loader  # type: ignore[return-value]
+
+
+def gives_in_order(loader: object) -> bool:
+    """Whether a loader gives the images of its data set in their order; what is no DataLoader has its own."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return True
+    # Of a batch sampler of the user's own the DataLoader's sampler says nothing.
+    sampler = getattr(loader.batch_sampler, "sampler", None) if type(loader.batch_sampler) is BatchSampler else None
+    return type(loader.sampler if loader.batch_sampler is None else sampler) is SequentialSampler
 
 
 def _run_backbone(features: nn.Module, images: Tensor) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, Self, cast
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.utils.data import RandomSampler
 
 from captum_concepts._support.checks import (
     check_axes,
@@ -24,7 +23,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import first_floating
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.embedding import Batch, embed_batches
+from captum_concepts.backbones.embedding import Batch, embed_batches, gives_in_order
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import Fitting, as_embeddings
@@ -367,7 +366,7 @@ def _fit_head(
 
 def _check_aligned(concept_labels: Tensor, loader: Iterable[Batch]) -> None:
     sampler: Any = getattr(loader, "sampler", None)
-    if isinstance(sampler, RandomSampler):
+    if not gives_in_order(loader):
         raise ValueError(
             "Expected argument `loader` not to shuffle, since `concept_labels` are in the order of the data "
             "set. Use `shuffle=False`, or let the loader give the concept labels."

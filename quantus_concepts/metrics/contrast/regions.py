@@ -9,13 +9,13 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, IterableDataset, RandomSampler
+from torch.utils.data import Dataset, IterableDataset
 from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_module, check_shape, to_array, to_tensor
 from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts._support.shown import describe, one_line
-from captum_concepts.backbones.embedding import Batch, read_batch
+from captum_concepts.backbones.embedding import Batch, gives_in_order, read_batch
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
@@ -186,7 +186,7 @@ def gives_batches(name: str, images: object) -> bool:
         )
     if isinstance(images, Tensor | np.ndarray | str | bytes) or not isinstance(images, Iterable):
         return False
-    if isinstance(getattr(images, "sampler", None), RandomSampler):
+    if not gives_in_order(images):
         raise ValueError(
             f"Expected argument `{name}` to give images in the order of `labels` but the loader shuffles them. Make it "
             "with shuffle=False."

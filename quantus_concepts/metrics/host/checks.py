@@ -31,17 +31,19 @@ OF_IMAGES = ("added", "removed", "pairs")
 
 def truth_lookup(loader: object) -> Callable[..., Any]:
     """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
-    dataset = getattr(loader, "dataset", None)
-    part = dataset if isinstance(dataset, Subset) else None
+    dataset, rows = getattr(loader, "dataset", None), None
+    while isinstance(dataset, Subset):
+        rows = np.asarray(dataset.indices) if rows is None else np.asarray(dataset.indices)[rows]
+        dataset = dataset.dataset
 
     def truth_of(
         name: str, argument: Any, check: Callable[[str, Any], Any] | None = None, of_images: bool = False
     ) -> Any:
         truth = argument
         if truth is None:
-            truth = getattr(dataset if part is None else part.dataset, name, None)
-            if part is not None and truth is not None and (of_images or name in OF_IMAGES):
-                truth = to_array(name, truth)[np.asarray(part.indices)]
+            truth = getattr(dataset, name, None)
+            if rows is not None and truth is not None and (of_images or name in OF_IMAGES):
+                truth = to_array(name, truth)[rows]
         return truth if check is None or truth is None else check(name, truth)
 
     return truth_of

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import RandomSampler, Subset
+from torch.utils.data import Subset
 
 from captum_concepts._support.checks import check_binary, check_shape, to_numpy, to_tensor
 from captum_concepts._support.running import floating_images
-from captum_concepts.backbones.embedding import FIELDS, read_batch
+from captum_concepts.backbones.embedding import FIELDS, gives_in_order, read_batch
 from quantus_concepts.functional.regions import check_places
 from quantus_concepts.functional.substitution import NO_CONCEPT
 from quantus_concepts.metrics.host.rows import RowBuffer
@@ -80,7 +80,7 @@ class ConceptBatches:
         #: Names of truth that metrics ask for, beside those that every batch may have.
         self._wanted = [name for name in wanted if name not in FIELDS]
         names = " and ".join(f"`{name}`" for name, array in bound.items() if array is not None)
-        if names and isinstance(getattr(loader, "sampler", None), RandomSampler):
+        if names and not gives_in_order(loader):
             raise ValueError(
                 f"Expected argument `loader` to give images in the order of {names} but it shuffles them. Make it with "
                 "shuffle=False."
