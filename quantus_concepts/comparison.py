@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas.api.types import is_numeric_dtype
 
-from captum_concepts._support.checks import as_list, check_choice, to_numpy
-from captum_concepts._support.running import warn_user
 from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.support.checks import as_list, check_choice, to_numpy
+from captum_concepts.support.running import warn_user
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
+from quantus_concepts.functional.statistics.differences import Difference, cgim_difference, paired_difference
 from quantus_concepts.metrics.concepts.names import (
     CGIM,
     CGIM_CORRELATION,

@@ -19,12 +19,12 @@ from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_ME
 from torch import nn
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import as_list, check_keywords, check_mapping, check_whole, to_array
-from captum_concepts._support.running import evaluation_mode, warn_user
-from captum_concepts._support.shown import one_line
 from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
-from quantus_concepts.functional.intervals import N_DRAWS
+from captum_concepts.support.checks import as_list, check_keywords, check_mapping, check_whole, to_array
+from captum_concepts.support.running import evaluation_mode, warn_user
+from captum_concepts.support.shown import one_line
+from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import to_explainer
 from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
 from quantus_concepts.metrics.host.plotting import DrawsScores

@@ -7,8 +7,8 @@ import re
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_choice
-from captum_concepts._support.files import printable
+from captum_concepts.support.checks import check_choice
+from captum_concepts.support.files import printable
 from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts._support.checks import as_list
-from quantus_concepts.functional.intervals import baseline_coverage, distribution
+from captum_concepts.support.checks import as_list
+from quantus_concepts.functional.statistics.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.host.rows import score_row
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from quantus_concepts.functional.intervals import baseline_coverage
+from quantus_concepts.functional.statistics.intervals import baseline_coverage
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
     CHANCE,

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from quantus_concepts import Faithfulness, PASTAScore
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
-from quantus_concepts.functional.faithfulness import percentages
+from quantus_concepts.functional.attribution.faithfulness import percentages
 from quantus_concepts.metrics.faithfulness import THRESHOLDS
 from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.pasta.embedder import Embedder

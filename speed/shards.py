@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
-from captum_concepts._support.images import load_image
+from captum_concepts.support.images import load_image
 from quantus_concepts import score_concepts, score_ranges
 from quantus_concepts.datasets import default_transform
 from quantus_concepts.datasets.ratings.explanations import MapExplanation

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
-from captum_concepts._support.images import load_image
+from captum_concepts.support.images import load_image
 from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations, score_substitutions
 from quantus_concepts.datasets import ConceptFolder, default_transform
 from quantus_concepts.metrics import concept_state

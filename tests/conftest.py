@@ -43,7 +43,7 @@ def pytest_collection_finish() -> None:
 def _old_torch_reads_the_files_of_tests() -> None:
     import torch
 
-    from captum_concepts._support import files
+    from captum_concepts.support import files
 
     # PyTorch below it is refused files of torch.save; those of the tests are written by themselves.
     if torch.__version__ < files.SAFE_TORCH:

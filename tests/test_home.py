@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from captum_concepts import ConceptBank
-from captum_concepts._support.checks import check_path
+from captum_concepts.support.checks import check_path
 from quantus_concepts.datasets import SceneFolder
 
 

@@ -25,7 +25,7 @@ LAYERS = (
     "quantus_concepts.studies",
 )
 #: Folders that may have more than a dozen files: one formula a file.
-MORE_FILES = {"quantus_concepts.functional"}
+MORE_FILES: set[str] = set()
 ROOTS = {package.__name__: Path(package.__file__).parent for package in (captum_concepts, quantus_concepts)}
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import folder_kills
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts._support import files
+from captum_concepts.support import files
 from quantus_concepts import datasets
 
 

@@ -14,8 +14,8 @@ from captum.attr import DeepLift, GuidedBackprop, LayerActivation, LayerGradCam,
 from torch import Tensor, nn
 
 from captum_concepts import LayerFeatures, PostHocCBM, explain_func, tcav_score
-from captum_concepts._support.running import tensor_output
 from captum_concepts.backbones.embedding import embed
+from captum_concepts.support.running import tensor_output
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
 from tiny_models import CLASSIFIERS, small_network, transformers_classifier
 

@@ -18,7 +18,7 @@ from captum_concepts import ConceptBank, LayerFeatures, embed, fit_logistic
 from quantus_concepts.datasets import CUB200
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.functional import interval, part_specificity
-from quantus_concepts.functional.regions import hits_of_parts, pixels_of
+from quantus_concepts.functional.attribution.regions import hits_of_parts, pixels_of
 
 
 def accuracy(head: torch.nn.Module, values: Tensor, labels: Tensor) -> str:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_choice, check_range, check_whole, find_names
-from captum_concepts._support.shown import describe, one_line
+from captum_concepts.support.checks import check_choice, check_range, check_whole, find_names
+from captum_concepts.support.shown import describe, one_line
 
 SPLITS = ("train", "test")
 

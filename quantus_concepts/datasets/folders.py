@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.files import check_plain_file, image_files, quote, subfolders
-from captum_concepts._support.files import list_some as list_some
+from captum_concepts.support.files import check_plain_file, image_files, quote, subfolders
+from captum_concepts.support.files import list_some as list_some
 
 #: Kinds of images that a folder of photographs may hold, and those of a data set that is annotated.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")

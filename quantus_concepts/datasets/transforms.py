@@ -13,7 +13,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
-from captum_concepts._support.checks import check_axes, check_choice, check_normalisation
+from captum_concepts.support.checks import check_axes, check_choice, check_normalisation
 from quantus_concepts.datasets.base import check_image_size, mask_outside
 
 MODES = ("resize", "centre_crop")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from captum_concepts._support.checks import check_range, check_whole
+from captum_concepts.support.checks import check_range, check_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

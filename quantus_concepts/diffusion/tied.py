@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from captum_concepts._support.checks import as_list, check_choice, check_kind, check_range, check_whole
-from captum_concepts._support.shown import describe, one_line
+from captum_concepts.support.checks import as_list, check_choice, check_kind, check_range, check_whole
+from captum_concepts.support.shown import describe, one_line
 from quantus_concepts.diffusion.schedule import TieSchedule
 
 QUANTILES = ("element", "pixel")

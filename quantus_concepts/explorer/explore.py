@@ -22,15 +22,15 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts._support.checks import check_binary, check_path, check_shape, check_whole, to_tensor
-from captum_concepts._support.files import check_target, write_atomically
-from captum_concepts._support.shown import describe, readable_name
 from captum_concepts.backbones.embedding import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.gallery import PALETTE, as_picture
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
+from captum_concepts.support.checks import check_binary, check_path, check_shape, check_whole, to_tensor
+from captum_concepts.support.files import check_target, write_atomically
+from captum_concepts.support.shown import describe, readable_name
 from quantus_concepts.functional import cem
-from quantus_concepts.functional.regions import point_hits
+from quantus_concepts.functional.attribution.regions import point_hits
 from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.host.checks import to_classes, to_parts, to_points, truth_lookup
 from quantus_concepts.metrics.host.model import ConceptModel

@@ -1,30 +1,27 @@
 """The papers' mathematics on tensors: no models, no files, any device."""
 
 from captum_concepts.tcav.p_values import adjust_p_values as adjust_p_values
-from quantus_concepts.functional.bank_stability import bank_stability
-from quantus_concepts.functional.cem import cem
-from quantus_concepts.functional.cem_gain import cem_gain, class_recital, commonest_concept
-from quantus_concepts.functional.cgim import ClassMeans, cgim, cgim_reasons
-from quantus_concepts.functional.clm import clm
-from quantus_concepts.functional.concept_attribution import concept_attribution, random_masks
-from quantus_concepts.functional.concept_deletion import delete_concepts
-from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
-from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
-from quantus_concepts.functional.discoveries import Discoveries, find_discoveries
-from quantus_concepts.functional.explained_variance import explained_variance
-from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
-from quantus_concepts.functional.intervals import baseline_range, interval
-from quantus_concepts.functional.interventions import intervene_values, intervention_counts, intervention_ranks
-from quantus_concepts.functional.normalisation import positive_percentile
-from quantus_concepts.functional.part_masks import mask_centres, mask_shares, mask_threshold_shares
-from quantus_concepts.functional.part_specificity import part_specificity
-from quantus_concepts.functional.patch_objective import patch_objective
-from quantus_concepts.functional.random_banks import RandomBank, random_bank_scores, random_banks
-from quantus_concepts.functional.ranking import is_ranked, rank_concepts
-from quantus_concepts.functional.regions import point_hits, threshold_hits
-from quantus_concepts.functional.relative import Estimate, RelativeContrast, relative_contrast
-from quantus_concepts.functional.seeds import seeds_interval
-from quantus_concepts.functional.substitution import (
+from quantus_concepts.functional.attribution.concept_attribution import concept_attribution, random_masks
+from quantus_concepts.functional.attribution.contrast import idr, iir, mcs, perturbation
+from quantus_concepts.functional.attribution.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
+from quantus_concepts.functional.attribution.normalisation import positive_percentile
+from quantus_concepts.functional.attribution.part_masks import mask_centres, mask_shares, mask_threshold_shares
+from quantus_concepts.functional.attribution.patch_objective import patch_objective
+from quantus_concepts.functional.attribution.regions import point_hits, threshold_hits
+from quantus_concepts.functional.attribution.relative import Estimate, RelativeContrast, relative_contrast
+from quantus_concepts.functional.attribution.upsampling import upsample
+from quantus_concepts.functional.concepts.bank_stability import bank_stability
+from quantus_concepts.functional.concepts.cem import cem
+from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
+from quantus_concepts.functional.concepts.cgim import ClassMeans, cgim, cgim_reasons
+from quantus_concepts.functional.concepts.clm import clm
+from quantus_concepts.functional.concepts.concept_deletion import delete_concepts
+from quantus_concepts.functional.concepts.explained_variance import explained_variance
+from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
+from quantus_concepts.functional.concepts.part_specificity import part_specificity
+from quantus_concepts.functional.concepts.random_banks import RandomBank, random_bank_scores, random_banks
+from quantus_concepts.functional.concepts.ranking import is_ranked, rank_concepts
+from quantus_concepts.functional.concepts.substitution import (
     Movement,
     SubstitutionScores,
     group_choice,
@@ -32,7 +29,10 @@ from quantus_concepts.functional.substitution import (
     recital,
     substitution,
 )
-from quantus_concepts.functional.upsampling import upsample
+from quantus_concepts.functional.statistics.differences import Difference, cgim_difference, paired_difference
+from quantus_concepts.functional.statistics.discoveries import Discoveries, find_discoveries
+from quantus_concepts.functional.statistics.intervals import baseline_range, interval
+from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 __all__ = [
     "ClassMeans",

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_binary, check_finite, to_array, to_class_indices, to_numpy
+from captum_concepts.support.checks import check_binary, check_finite, to_array, to_class_indices, to_numpy
 
 #: What the functions take as numbers.
 Numbers = Tensor | npt.ArrayLike

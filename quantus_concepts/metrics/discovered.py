@@ -12,19 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank
-from captum_concepts._support.checks import check_axes, check_finite, check_module, check_whole
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.activations import activations, factorise
 from captum_concepts.models.chain import linear_part
 from captum_concepts.models.random_banks import N_BANKS
+from captum_concepts.support.checks import check_axes, check_finite, check_module, check_whole
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.functional.arguments import Numbers, check_within, to_classes
-from quantus_concepts.functional.bank_stability import bank_stability
-from quantus_concepts.functional.concept_deletion import absent_values, deleted_parts
-from quantus_concepts.functional.explained_variance import explained_variance, orthonormal_basis, unit_rows
-from quantus_concepts.functional.intervals import baseline_range, distribution, interval
-from quantus_concepts.functional.interventions import intervention_counts
+from quantus_concepts.functional.concepts.bank_stability import bank_stability
+from quantus_concepts.functional.concepts.concept_deletion import absent_values, deleted_parts
+from quantus_concepts.functional.concepts.explained_variance import explained_variance, orthonormal_basis, unit_rows
+from quantus_concepts.functional.concepts.interventions import intervention_counts
+from quantus_concepts.functional.statistics.intervals import baseline_range, distribution, interval
 
 #: Values of the column ``metric``.
 HALVES, SEEDS = "stability over halves", "stability over seeds"

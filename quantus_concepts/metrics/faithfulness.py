@@ -17,13 +17,14 @@ from scipy.sparse.linalg import splu
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from captum_concepts._support.checks import check_choice, check_normalisation, check_range, check_whole
-from captum_concepts._support.running import tensor_output, to_host, to_model
-from quantus_concepts.functional.faithfulness import faithfulness, pixel_counts, pixel_ranks
+from captum_concepts.support.checks import check_choice, check_normalisation, check_range, check_whole
+from captum_concepts.support.running import tensor_output, to_host, to_model
+from quantus_concepts.functional.attribution.faithfulness import faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.host.checks import check_images, check_outputs, checked_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
-from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
+from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import share
+from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 THRESHOLDS = tuple(range(10, 100, 10))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_callable, check_choice, check_whole
-from captum_concepts._support.files import reason_of, write_atomically
-from captum_concepts._support.lazy import check_extra
+from captum_concepts.support.checks import check_callable, check_choice, check_whole
+from captum_concepts.support.files import reason_of, write_atomically
+from captum_concepts.support.lazy import check_extra
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -195,7 +195,7 @@ def _score_on_ray(make_scorer: Callable[[], Scorer], ranges: Sequence[Range], nu
     environment = set(os.environ)
     import ray
 
-    from captum_concepts._support.running import USER_FILE
+    from captum_concepts.support.running import USER_FILE
 
     for name, module in list(sys.modules.items()):
         if name.startswith(USER_FILE):  # no worker could import it by that name

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_axes, check_shape, check_whole, different_names, to_array
-from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import to_host
+from captum_concepts.support.checks import check_axes, check_shape, check_whole, different_names, to_array
+from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import to_host
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -23,8 +23,8 @@ from quantus_concepts.datasets.ratings.explanations import (
     Explanation,
     MapExplanation,
 )
-from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.overlay import to_levels, usable_maps
+from quantus_concepts.functional.attribution.normalisation import finite_rows
+from quantus_concepts.functional.attribution.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoders.encoder import Encoder, Parts, check_image_form, check_image_values, check_images
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder

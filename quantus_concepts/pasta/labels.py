@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_range, to_class_indices
-from captum_concepts._support.files import list_some, shorten
-from captum_concepts._support.running import to_host
+from captum_concepts.support.checks import check_range, to_class_indices
+from captum_concepts.support.files import list_some, shorten
+from captum_concepts.support.running import to_host
 
 #: Classes of the released scorers, in the order of their one-hot inputs.
 RELEASED_LABELS = (

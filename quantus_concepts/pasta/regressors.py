@@ -14,10 +14,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, to_numpy
-from captum_concepts._support.running import keep_numpy_state
-from captum_concepts._support.shown import describe
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from captum_concepts.support.checks import check_choice, to_numpy
+from captum_concepts.support.running import keep_numpy_state
+from captum_concepts.support.shown import describe
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import Labels
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import item_rows, training_data

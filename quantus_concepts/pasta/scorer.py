@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_whole
-from captum_concepts._support.running import without_autocast
-from captum_concepts._support.shown import describe
+from captum_concepts.support.checks import check_whole
+from captum_concepts.support.running import without_autocast
+from captum_concepts.support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import check_questions
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.pasta.labels import RELEASED_LABELS, Labels, label_indices

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_path
-from captum_concepts._support.files import check_target, parse_json, shorten, write_atomically
 from captum_concepts.backbones.weights import read_state
+from captum_concepts.support.checks import check_choice, check_path
+from captum_concepts.support.files import check_target, parse_json, shorten, write_atomically
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import (
+from captum_concepts.support.checks import (
     check_axes,
     check_choice,
     check_finite,
@@ -22,14 +22,14 @@ from captum_concepts._support.checks import (
     check_whole,
     to_tensor,
 )
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import warn_user
+from captum_concepts.support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, check_questions
 from quantus_concepts.datasets.ratings.rated import item_indices
-from quantus_concepts.functional.agreement import quadratic_kappa
-from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.agreement import quadratic_kappa
+from quantus_concepts.functional.statistics.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import Labels, label_indices
 from quantus_concepts.pasta.scorer import Scorer, as_votes
 

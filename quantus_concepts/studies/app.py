@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from captum_concepts._support.files import printable
+from captum_concepts.support.files import printable
 from quantus_concepts import studies
 from quantus_concepts.metrics.host.errors import import_advice
 

@@ -24,7 +24,7 @@ from captum_concepts import (
     show_concepts,
     tcav_score,
 )
-from captum_concepts._support.running import evaluation_mode
+from captum_concepts.support.running import evaluation_mode
 from untouched import untouched
 
 

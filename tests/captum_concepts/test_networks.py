@@ -103,7 +103,7 @@ def test_an_older_torch_reads_safetensors_only(monkeypatch: pytest.MonkeyPatch) 
     torch.save(state, "weights.pth")
     save_file(state, "weights.safetensors")
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.9.1+cpu"))
-    monkeypatch.setattr("captum_concepts._support.files.SAFE_TORCH", "2.10")
+    monkeypatch.setattr("captum_concepts.support.files.SAFE_TORCH", "2.10")
     monkeypatch.setattr(torch, "load", raising(AssertionError("a file was unpickled")))
     load_network("network.py:model", "weights.safetensors")
     with pytest.raises(ValueError, match=r"weights.pth .* torch 2\.9\.1\+cpu cannot read safely.*safetensors"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from captum_concepts._support.files import write_atomically
-from captum_concepts._support.running import run_file, to_host
+from captum_concepts.support.files import write_atomically
+from captum_concepts.support.running import run_file, to_host
 from simulated_device import simulated_device
 
 

@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts._support.images import image_size, load_image
 from captum_concepts.backbones.weights import load_weights
+from captum_concepts.support.images import image_size, load_image
 from damaged import in_room, resource
 from data_files import write_coco, write_files
 from fixtures_cub import write_cub

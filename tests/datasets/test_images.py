@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from captum_concepts._support.images import image_head, image_size, load_image, turn_points
+from captum_concepts.support.images import image_head, image_size, load_image, turn_points
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, ConceptFolder
 from quantus_concepts.datasets.birds.attributes import PARTS

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from quantus_concepts.functional import faithfulness, relevance_ranks
-from quantus_concepts.functional.faithfulness import percentages, pixel_counts
+from quantus_concepts.functional.attribution.faithfulness import percentages, pixel_counts
 from reference import faithfulness as reference
 from refusals import refusals
 

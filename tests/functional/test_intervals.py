@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quantus_concepts.functional import baseline_range, interval, seeds_interval
-from quantus_concepts.functional.intervals import baseline_coverage
+from quantus_concepts.functional.statistics.intervals import baseline_coverage
 from reference.comparisons import bounded_cluster_interval
 from reference.comparisons import seeds_interval as seeds_reference
 from reference.intervals import cluster_interval, range_of_draws

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.functional import cem, random_bank_scores, random_banks
-from quantus_concepts.functional.intervals import distribution, interval
+from quantus_concepts.functional.statistics.intervals import distribution, interval
 from reference.cem import cem as reference_cem
 from reference.cgim import cgim as reference_cgim
 from reference.cgim import class_means

@@ -12,7 +12,7 @@ import torch
 from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor, nn
 
-from captum_concepts._support.running import keep_numpy_state
+from captum_concepts.support.running import keep_numpy_state
 from quantus_concepts import Faithfulness
 from quantus_concepts.metrics.faithfulness import PixelPerturbation, descend, solve_system
 from reference import faithfulness as reference

@@ -15,7 +15,7 @@ import known_truth
 from captum_concepts import explain_func
 from known_truth import World
 from quantus_concepts import IDR, IIR, MCS, Faithfulness, positive_percentile, shared_passes
-from quantus_concepts.functional.faithfulness import pixel_counts
+from quantus_concepts.functional.attribution.faithfulness import pixel_counts
 from tiny_models import TinyConceptModel
 
 N = 8

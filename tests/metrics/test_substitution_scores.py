@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from quantus_concepts import SubstitutionScore, score_concepts, score_substitutions
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
-from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.statistics.intervals import interval
 from telling_models import Recited, Shown, TellingModel, images_showing
 from tiny_models import SharingConceptModel
 

@@ -15,7 +15,7 @@ from fixtures_cub import write_cub
 from fixtures_sub import write_release
 from quantus_concepts import score_vision_language
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
-from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.statistics.intervals import interval
 from quantus_concepts.metrics.streaming.vision_language import attribute_words
 
 #: Three colours and two shapes; the last is no concept of the model, but may be chosen.

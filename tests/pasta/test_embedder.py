@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.functional.overlay import masked, overlay, resize, unit_maps
+from quantus_concepts.functional.attribution.overlay import masked, overlay, resize, unit_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
 from tiny_encoders import PoolingEncoder

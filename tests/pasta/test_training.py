@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
-from quantus_concepts.functional.agreement import figures
-from quantus_concepts.functional.rating_losses import pasta_loss
+from quantus_concepts.functional.statistics.agreement import figures
+from quantus_concepts.functional.statistics.rating_losses import pasta_loss
 from quantus_concepts.pasta import training as module
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 

@@ -12,7 +12,7 @@ import pytest
 
 from golden.runs import RUNS
 from html_pages import HTMLPage
-from quantus_concepts.functional.intervals import relation
+from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.studies._kit.report import VERDICTS
 
 REPORTS = [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"]

@@ -14,9 +14,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_axes, check_finite, to_numpy, to_tensor
-from captum_concepts._support.running import evaluation_mode, tensor_output
-from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import (
     Targets,
     as_targets,
@@ -27,6 +24,9 @@ from captum_concepts.attributions.outputs import (
 from captum_concepts.backbones.layers import find_layer, watch_layer
 from captum_concepts.backbones.pooling import project_maps
 from captum_concepts.models.chain import ConceptChain
+from captum_concepts.support.checks import check_axes, check_finite, to_numpy, to_tensor
+from captum_concepts.support.running import evaluation_mode, tensor_output
+from captum_concepts.support.shown import describe, show_value
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank

@@ -13,10 +13,10 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_axes, check_range
-from captum_concepts._support.running import evaluation_mode, tensor_output, to_host, to_model
-from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, extra_arguments, input_tensors
+from captum_concepts.support.checks import check_axes, check_range
+from captum_concepts.support.running import evaluation_mode, tensor_output, to_host, to_model
+from captum_concepts.support.shown import describe, show_value
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
 _ENTRIES = 64

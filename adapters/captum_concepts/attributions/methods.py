@@ -22,10 +22,10 @@ from captum.attr import (
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_finite, check_range, check_whole, to_array
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.explain import ExplainFunc, explain_func
 from captum_concepts.attributions.variants import AtLayer, Guided, Smoothed
+from captum_concepts.support.checks import check_choice, check_finite, check_range, check_whole, to_array
 
 PAPER_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
     {

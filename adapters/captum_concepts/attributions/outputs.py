@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import to_class_indices
-from captum_concepts._support.running import tensor_output
+from captum_concepts.support.checks import to_class_indices
+from captum_concepts.support.running import tensor_output
 
 #: Which output is explained: one for all samples or one for each, also one-hot (N, K) or by the names of concepts.
 Targets = int | str | Tensor | np.ndarray | Sequence[float] | Sequence[str] | Sequence[Sequence[int]] | None

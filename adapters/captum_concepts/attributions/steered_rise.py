@@ -14,7 +14,8 @@ from captum.log import log_usage
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
+from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, extra_arguments, input_tensors
+from captum_concepts.support.checks import (
     check_axes,
     check_choice,
     check_finite,
@@ -23,10 +24,9 @@ from captum_concepts._support.checks import (
     check_whole,
     to_tensor,
 )
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import evaluation_mode, tensor_output, without_autocast
-from captum_concepts._support.shown import describe, show_value
-from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, extra_arguments, input_tensors
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import evaluation_mode, tensor_output, without_autocast
+from captum_concepts.support.shown import describe, show_value
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from captum_concepts._support.running import evaluation_mode, keep_generators, to_host
 from captum_concepts.attributions.outputs import Targets
 from captum_concepts.backbones.layers import find_layer, last_spatial_layer
+from captum_concepts.support.running import evaluation_mode, keep_generators, to_host
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
 

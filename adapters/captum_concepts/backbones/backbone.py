@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes, check_choice
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_axes, check_choice
+from captum_concepts.support.shown import one_line
 
 #: Mean and standard deviation of each channel of images in [0, 1].
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]

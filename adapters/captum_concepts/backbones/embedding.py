@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
-from captum_concepts._support.checks import check_binary, check_shape, to_class_indices
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import (
+from captum_concepts.backbones.backbone import Backbone, factory_of
+from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
+from captum_concepts.support.checks import check_binary, check_shape, to_class_indices
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import (
     device_of,
     evaluation_mode,
     first_floating,
@@ -20,9 +22,7 @@ from captum_concepts._support.running import (
     keep_generators,
     warn_user,
 )
-from captum_concepts._support.shown import one_line
-from captum_concepts.backbones.backbone import Backbone, factory_of
-from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
+from captum_concepts.support.shown import one_line
 
 #: Fields of a batch, in the order of a tuple; the last three only by name.
 FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes
-from captum_concepts._support.running import device_of, evaluation_mode
+from captum_concepts.support.checks import check_axes
+from captum_concepts.support.running import device_of, evaluation_mode
 
 
 class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from captum_concepts._support.checks import check_choice
-from captum_concepts._support.lazy import check_extra
-from captum_concepts._support.running import error_text
 from captum_concepts.backbones.backbone import Backbone, own_normalisation, square
 from captum_concepts.backbones.families_open_clip import from_open_clip
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.families_transformers import CUTS, from_transformers
+from captum_concepts.support.checks import check_choice
+from captum_concepts.support.lazy import check_extra
+from captum_concepts.support.running import error_text
 
 #: In place of the name of weights: none, for an untrained network.
 NO_WEIGHTS = "none"

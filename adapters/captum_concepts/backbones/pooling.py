@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import to_tensor
-from captum_concepts._support.running import at_least_float32, tensor_output, without_autocast
 from captum_concepts.backbones.backbone import Backbone, Normalisation
+from captum_concepts.support.checks import to_tensor
+from captum_concepts.support.running import at_least_float32, tensor_output, without_autocast
 
 Pool = str | Callable[[Tensor], Tensor]
 Maps = Callable[[Tensor], Tensor]

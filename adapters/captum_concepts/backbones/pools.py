@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import image_remedy
 from captum_concepts.backbones.backbone import Backbone
+from captum_concepts.support.checks import image_remedy
 
 
 def per_position(module: nn.Module, maps: Tensor) -> Tensor:

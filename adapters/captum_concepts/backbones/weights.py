@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts._support.files import (
+from captum_concepts.support.files import (
     list_some,
     load_torch_file,
     non_file_kind,

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, check_whole, to_tensor
-from captum_concepts._support.running import evaluation_mode, floating_images, keep_numpy_state, to_model
 from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.bank.files import BankContents
+from captum_concepts.support.checks import check_finite, check_whole, to_tensor
+from captum_concepts.support.running import evaluation_mode, floating_images, keep_numpy_state, to_model
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone

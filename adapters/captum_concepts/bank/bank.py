@@ -14,7 +14,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
+from captum_concepts.backbones.pooling import Maps, Pool
+from captum_concepts.bank.activations import fit_activations
+from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
+from captum_concepts.bank.files import ALL_TENSORS, BankContents, read_bank, write_bank
+from captum_concepts.bank.folders import Transform, fit_folders
+from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, fit_labels, fit_learnable
+from captum_concepts.bank.texts import Tokenizer, fit_texts
+from captum_concepts.support.checks import (
     as_list,
     check_axes,
     check_finite,
@@ -23,16 +30,9 @@ from captum_concepts._support.checks import (
     find_names,
     to_tensor,
 )
-from captum_concepts._support.files import shorten
-from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import describe, show_value
-from captum_concepts.backbones.pooling import Maps, Pool
-from captum_concepts.bank.activations import fit_activations
-from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
-from captum_concepts.bank.files import ALL_TENSORS, BankContents, read_bank, write_bank
-from captum_concepts.bank.folders import Transform, fit_folders
-from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, fit_labels, fit_learnable
-from captum_concepts.bank.texts import Tokenizer, fit_texts
+from captum_concepts.support.files import shorten
+from captum_concepts.support.running import warn_user
+from captum_concepts.support.shown import describe, show_value
 
 if TYPE_CHECKING:
     from captum.concept import CAV

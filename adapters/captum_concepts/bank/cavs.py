@@ -9,8 +9,8 @@ import torch
 from captum.concept import CAV, Concept
 from torch import Tensor
 
-from captum_concepts._support.checks import check_whole
 from captum_concepts.bank.files import BankContents
+from captum_concepts.support.checks import check_whole
 
 #: As users hold them, and as `TCAV.cavs` does: experiment to layer to CAV.
 Cavs: TypeAlias = CAV | Sequence[CAV] | Mapping[str, CAV | Mapping[str, CAV]]

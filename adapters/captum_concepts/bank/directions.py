@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes, check_choice, check_finite, check_range, check_whole, to_tensor
-from captum_concepts._support.files import printable
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import warn_user
 from captum_concepts.bank.files import BankContents
+from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole, to_tensor
+from captum_concepts.support.files import printable
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import warn_user
 
 METHODS = ("svm", "mean")
 HOLD_BACK = 0.2

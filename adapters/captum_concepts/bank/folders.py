@@ -17,11 +17,6 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from captum_concepts._support.checks import check_folder
-from captum_concepts._support.files import image_files, quote, subfolders
-from captum_concepts._support.images import load_image, load_pixels
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import warn_user
 from captum_concepts.backbones.embedding import embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.directions import (
@@ -33,6 +28,11 @@ from captum_concepts.bank.directions import (
     warn_of_weak,
 )
 from captum_concepts.bank.files import P_VALUES, BankContents
+from captum_concepts.support.checks import check_folder
+from captum_concepts.support.files import image_files, quote, subfolders
+from captum_concepts.support.images import load_image, load_pixels
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import warn_user
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset
 
-from captum_concepts._support.checks import (
+from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directions, list_first
+from captum_concepts.bank.files import BankContents
+from captum_concepts.support.checks import (
     check_axes,
     check_binary,
     check_finite,
@@ -19,9 +21,7 @@ from captum_concepts._support.checks import (
     find_names,
     to_array,
 )
-from captum_concepts._support.running import warn_user
-from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directions, list_first
-from captum_concepts.bank.files import BankContents
+from captum_concepts.support.running import warn_user
 
 MIN_IMAGES = 10
 """Images with a concept, and without it, below which it is left out of a bank."""

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import as_list, check_axes, check_names
-from captum_concepts._support.files import quote
-from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.bank.directions import as_embeddings
 from captum_concepts.bank.files import BankContents
+from captum_concepts.support.checks import as_list, check_axes, check_names
+from captum_concepts.support.files import quote
+from captum_concepts.support.running import device_of, evaluation_mode
 
 #: Texts to tokens, or to the arguments of a model of transformers.
 Tokenizer = Callable[..., Any]

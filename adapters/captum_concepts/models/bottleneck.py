@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.running import first_floating, without_autocast
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool, resolve_stages
 from captum_concepts.models.chain import ConceptChain, check_width
+from captum_concepts.support.running import first_floating, without_autocast
 
 _SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
 
-from captum_concepts._support.files import printable
 from captum_concepts.models.files import ModelContents
+from captum_concepts.support.files import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,18 +10,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_axes,
-    check_binary,
-    check_choice,
-    check_finite,
-    check_module,
-    check_whole,
-    to_numpy,
-    to_tensor,
-)
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import first_floating
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import Batch, embed_batches, gives_in_order
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
@@ -33,6 +21,18 @@ from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
 from captum_concepts.models.store import StoredCBM
+from captum_concepts.support.checks import (
+    check_axes,
+    check_binary,
+    check_choice,
+    check_finite,
+    check_module,
+    check_whole,
+    to_numpy,
+    to_tensor,
+)
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import first_floating
 
 
 class PostHocCBM(StoredCBM):

@@ -14,19 +14,19 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import as_list, check_axes, check_finite, check_names, check_range, to_tensor
-from captum_concepts._support.files import parse_json, shorten
-from captum_concepts._support.running import (
+from captum_concepts.backbones.embedding import Batch, Embeddings, embed_batches
+from captum_concepts.backbones.pooling import Concepts, Pooling, check_concepts, project_maps
+from captum_concepts.bank.files import P_VALUES, TENSORS
+from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
+from captum_concepts.support.checks import as_list, check_axes, check_finite, check_names, check_range, to_tensor
+from captum_concepts.support.files import parse_json, shorten
+from captum_concepts.support.running import (
     at_least_float32,
     evaluation_mode,
     tensor_output,
     to_model,
     without_autocast,
 )
-from captum_concepts.backbones.embedding import Batch, Embeddings, embed_batches
-from captum_concepts.backbones.pooling import Concepts, Pooling, check_concepts, project_maps
-from captum_concepts.bank.files import P_VALUES, TENSORS
-from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank

@@ -12,8 +12,6 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from safetensors.torch import save_file
 from torch import Tensor, contiguous_format, nn
 
-from captum_concepts._support.files import check_target, parse_json, quote, read_json, reason_of, write_atomically
-from captum_concepts._support.fingerprints import tensors_hash
 from captum_concepts.backbones.backbone import Normalisation, check_normalisation
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.backbones.pooling import Pooling
@@ -22,6 +20,8 @@ from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, re
 from captum_concepts.models.chain import VALUES, check_class_names
 from captum_concepts.models.plain_layers import build_layers, check_finites, describe_layers
 from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
+from captum_concepts.support.files import check_target, parse_json, quote, read_json, reason_of, write_atomically
+from captum_concepts.support.fingerprints import tensors_hash
 
 _VERSION = "1"
 _PACKAGE = "captum_concepts."

@@ -17,7 +17,9 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
+from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
+from captum_concepts.models.interventions import chosen_concepts
+from captum_concepts.support.checks import (
     as_list,
     check_axes,
     check_finite,
@@ -27,10 +29,8 @@ from captum_concepts._support.checks import (
     to_numpy,
     to_tensor,
 )
-from captum_concepts._support.files import list_some
-from captum_concepts._support.running import warn_user
-from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
-from captum_concepts.models.interventions import chosen_concepts
+from captum_concepts.support.files import list_some
+from captum_concepts.support.running import warn_user
 
 C = TypeVar("C", bound=ConceptChain)
 

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_binary, check_finite, check_shape, find_names, to_tensor
-from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.pooling import check_concepts
+from captum_concepts.support.checks import as_list, check_binary, check_finite, check_shape, find_names, to_tensor
+from captum_concepts.support.shown import one_line
 
 
 class Levels(NamedTuple):

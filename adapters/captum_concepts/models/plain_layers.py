@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.files import reason_of
+from captum_concepts.support.files import reason_of
 
 #: The layers that files hold, and what each is made anew from; but for `bias`, attributes of the same names.
 SETTINGS: dict[str, tuple[str, ...]] = {

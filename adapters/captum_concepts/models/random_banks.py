@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes, check_choice, check_finite, check_whole
-from captum_concepts._support.shown import one_line
 from captum_concepts.models.chain import VALUES, make_linear
+from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_whole
+from captum_concepts.support.shown import one_line
 
 #: The range of so many is their smallest to their largest, and encloses 95 % of further ones.
 N_BANKS = 39

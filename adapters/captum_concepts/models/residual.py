@@ -14,9 +14,6 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
-from captum_concepts._support.running import evaluation_mode, first_floating, tensor_output, without_autocast
-from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import Batch
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool
@@ -26,6 +23,9 @@ from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
 from captum_concepts.models.store import StoredCBM
+from captum_concepts.support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
+from captum_concepts.support.running import evaluation_mode, first_floating, tensor_output, without_autocast
+from captum_concepts.support.shown import one_line
 
 
 class Contributions(NamedTuple):

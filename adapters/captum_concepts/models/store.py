@@ -11,15 +11,15 @@ from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from torch import nn
 
-from captum_concepts._support.checks import check_path
-from captum_concepts._support.files import quote, shorten
-from captum_concepts._support.running import device_of, warn_user
 from captum_concepts.backbones.backbone import Backbone, Normalisation
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
 from captum_concepts.models.files import BackboneFacts, ModelContents, read_model, write_file, write_folder
+from captum_concepts.support.checks import check_path
+from captum_concepts.support.files import quote, shorten
+from captum_concepts.support.running import device_of, warn_user
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
+from captum_concepts.support.checks import (
     as_list,
     check_axes,
     check_binary,
@@ -24,7 +24,7 @@ from captum_concepts._support.checks import (
     check_shape,
     to_array,
 )
-from captum_concepts._support.shown import readable_name, signed_text
+from captum_concepts.support.shown import readable_name, signed_text
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}

@@ -15,17 +15,6 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_binary,
-    check_choice,
-    check_finite,
-    check_shape,
-    check_whole,
-    find_names,
-    to_array,
-    to_class_indices,
-)
-from captum_concepts._support.shown import clip_text, readable_name, signed_text
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.models.interventions import chosen_concepts
 from captum_concepts.pictures.gallery import MARKS, PALETTE, TILE, check_levels, figure_of, plot_coam
@@ -39,6 +28,17 @@ from captum_concepts.pictures.views import (
     concept_views,
     known_normalisation,
 )
+from captum_concepts.support.checks import (
+    check_binary,
+    check_choice,
+    check_finite,
+    check_shape,
+    check_whole,
+    find_names,
+    to_array,
+    to_class_indices,
+)
+from captum_concepts.support.shown import clip_text, readable_name, signed_text
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank

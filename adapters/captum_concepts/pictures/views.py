@@ -10,8 +10,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, check_names, check_shape, to_tensor
-from captum_concepts._support.running import (
+from captum_concepts.backbones.backbone import Backbone, Normalisation, own_normalisation
+from captum_concepts.bank.directions import describe_weak
+from captum_concepts.models.bottleneck import BottleneckLayer
+from captum_concepts.models.chain import ConceptChain, ConceptLayer
+from captum_concepts.support.checks import check_finite, check_names, check_shape, to_tensor
+from captum_concepts.support.running import (
     at_least_float32,
     evaluation_mode,
     floating_images,
@@ -19,10 +23,6 @@ from captum_concepts._support.running import (
     to_model,
     without_autocast,
 )
-from captum_concepts.backbones.backbone import Backbone, Normalisation, own_normalisation
-from captum_concepts.bank.directions import describe_weak
-from captum_concepts.models.bottleneck import BottleneckLayer
-from captum_concepts.models.chain import ConceptChain, ConceptLayer
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank

@@ -14,11 +14,11 @@ from captum.concept import Classifier
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import check_axes, check_choice, check_finite, check_range, check_whole
-from captum_concepts._support.running import evaluation_mode, first_floating, seeded_generators, tensor_output
 from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.directions import METHODS, Fitting, as_embeddings, fit_drawn
+from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole
+from captum_concepts.support.running import evaluation_mode, first_floating, seeded_generators, tensor_output
 
 
 class ConceptBankClassifier(Classifier):

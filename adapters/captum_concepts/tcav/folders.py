@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_folder
-from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import clip_text, describe, readable_name
 from captum_concepts.attributions.outputs import Targets
 from captum_concepts.bank.folders import Transform, find_concept_folders, image_loader, warn_without_transform
 from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.support.checks import check_folder
+from captum_concepts.support.progress import progress
+from captum_concepts.support.shown import clip_text, describe, readable_name
 from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
 from captum_concepts.tcav.score import (
     LayerScore,

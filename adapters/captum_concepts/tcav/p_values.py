@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from captum_concepts._support.checks import check_choice, to_array
+from captum_concepts.support.checks import check_choice, to_array
 
 ADJUSTMENTS = ("holm", "bh", "none")
 

@@ -13,10 +13,10 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes, check_choice, check_range, check_whole
-from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import Targets
+from captum_concepts.support.checks import check_axes, check_choice, check_range, check_whole
+from captum_concepts.support.progress import progress
+from captum_concepts.support.shown import describe, show_value
 from captum_concepts.tcav.experiments import Split, check_images, mean_of, prepare_experiments
 from captum_concepts.tcav.p_values import adjust_p_values
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from captum_concepts._support.checks import check_index
-from captum_concepts._support.images import load_image
+from captum_concepts.support.checks import check_index
+from captum_concepts.support.images import load_image
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.datasets.transforms import Transform, apply_transform, default_transform
 

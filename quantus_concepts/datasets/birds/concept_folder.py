@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_file, check_path
-from captum_concepts._support.files import quote, subfolders
-from captum_concepts._support.images import image_head
-from captum_concepts._support.images import image_size as size_of_image
+from captum_concepts.support.checks import check_choice, check_file, check_path
+from captum_concepts.support.files import quote, subfolders
+from captum_concepts.support.images import image_head
+from captum_concepts.support.images import image_size as size_of_image
 from quantus_concepts.datasets.base import SPLITS, check_test_share, n_for_testing
 from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
 from quantus_concepts.datasets.folders import (

@@ -13,10 +13,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_path, find_names
-from captum_concepts._support.files import printable, shorten
-from captum_concepts._support.images import image_head, turn_points
-from captum_concepts._support.running import warn_user
+from captum_concepts.support.checks import check_choice, check_path, find_names
+from captum_concepts.support.files import printable, shorten
+from captum_concepts.support.images import image_head, turn_points
+from captum_concepts.support.running import warn_user
 from quantus_concepts.datasets.base import SPLITS
 from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
 from quantus_concepts.datasets.birds.attributes import PARTS

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
+from captum_concepts.support.checks import check_choice, check_index, check_range, check_whole
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_side, mask_outside, position_of
 from quantus_concepts.datasets.birds.attributes import (
     MAX_CONCEPTS,

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts._support.files import read_json
+from captum_concepts.support.files import read_json
 from quantus_concepts.datasets.folders import leads_out, list_some
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.files import FileName, parse_rated_name, parse_scored_name
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 PREDICTED, IMAGE_NAME = "predicted", "image-name"
 #: What the label of an explanation is taken from.

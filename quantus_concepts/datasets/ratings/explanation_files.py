@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from captum_concepts._support.checks import check_folder, check_path
-from captum_concepts._support.files import image_files, printable, subfolders
-from captum_concepts._support.progress import progress
+from captum_concepts.support.checks import check_folder, check_path
+from captum_concepts.support.files import image_files, printable, subfolders
+from captum_concepts.support.progress import progress
 from quantus_concepts.datasets.folders import IMAGE_SUFFIXES, bad_line, list_some, table_rows
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,

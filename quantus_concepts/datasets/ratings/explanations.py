@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, different_names
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_choice, different_names
+from captum_concepts.support.shown import one_line
 
 MODALITIES = ("map", "drawing", "concepts")
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.files import non_file_kind, read_json, reason_of
-from captum_concepts._support.images import load_image
+from captum_concepts.support.files import non_file_kind, read_json, reason_of
+from captum_concepts.support.images import load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,

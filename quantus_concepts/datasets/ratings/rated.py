@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from captum_concepts._support.checks import check_shape, to_numpy
-from captum_concepts._support.shown import describe
+from captum_concepts.support.checks import check_shape, to_numpy
+from captum_concepts.support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, Explanation, LazyExplanations
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, join_votes
 
 _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
 

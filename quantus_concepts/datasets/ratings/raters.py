@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_axes, check_range, check_shape, check_whole, to_array
+from captum_concepts.support.checks import check_axes, check_range, check_shape, check_whole, to_array
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView, GradedExplainer
 from quantus_concepts.datasets.ratings.explanations import (
@@ -21,7 +21,7 @@ from quantus_concepts.datasets.ratings.explanations import (
     MapExplanation,
 )
 from quantus_concepts.datasets.ratings.rated import RatedExplanations, item_indices, plain_array
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 NAME = "painted birds, simulated raters"
 #: Kinds of birds, and concepts that are listed of them.

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.checks import check_choice, check_path
+from captum_concepts.support.checks import check_choice, check_path
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from captum_concepts._support.checks import check_axes, check_range, to_numpy
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_axes, check_range, to_numpy
+from captum_concepts.support.shown import one_line
 
 PARTS = ("train", "validation", "test")
 

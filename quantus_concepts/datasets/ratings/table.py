@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts._support.files import quote, read_text
+from captum_concepts.support.files import quote, read_text
 from quantus_concepts.datasets.folders import bad_line, inside, list_some
 from quantus_concepts.datasets.ratings.annotations import IMAGE_NAME, QUESTION_LIKE, Record, as_vote
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
@@ -21,7 +21,7 @@ from quantus_concepts.datasets.ratings.files import (
     FileName,
     parse_scored_name,
 )
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 #: Columns that every table has, and those that it may have.
 NEEDED, LABEL, EXPLANATION = ("image", "explainer", "rater"), "label", "explanation"

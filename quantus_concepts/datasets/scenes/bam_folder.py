@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_path
-from captum_concepts._support.files import check_plain_file, image_files, reason_of, shorten, subfolders
-from captum_concepts._support.images import image_size as size_of_image
-from captum_concepts._support.images import load_pixels
+from captum_concepts.support.checks import check_choice, check_path
+from captum_concepts.support.files import check_plain_file, image_files, reason_of, shorten, subfolders
+from captum_concepts.support.images import image_size as size_of_image
+from captum_concepts.support.images import load_pixels
 from quantus_concepts.datasets.base import SPLITS, check_side
 from quantus_concepts.datasets.folders import ANNOTATED_SUFFIXES, bad_line, check_there, list_some, text_lines
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset

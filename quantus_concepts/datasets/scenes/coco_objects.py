@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from captum_concepts._support.checks import (
+from captum_concepts.support.checks import (
     check_choice,
     check_file,
     check_folder,
@@ -22,10 +22,10 @@ from captum_concepts._support.checks import (
     check_range,
     different_names,
 )
-from captum_concepts._support.files import read_json, reason_of
-from captum_concepts._support.images import image_head, load_pixels, turn_upright
-from captum_concepts._support.lazy import check_extra
-from captum_concepts._support.running import warn_user
+from captum_concepts.support.files import read_json, reason_of
+from captum_concepts.support.images import image_head, load_pixels, turn_upright
+from captum_concepts.support.lazy import check_extra
+from captum_concepts.support.running import warn_user
 from quantus_concepts.datasets.folders import check_there, inside, list_some
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_choice, check_index, to_numpy
-from captum_concepts._support.shown import describe, one_line
+from captum_concepts.support.checks import check_choice, check_index, to_numpy
+from captum_concepts.support.shown import describe, one_line
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts._support.checks import check_index, check_path
-from captum_concepts._support.images import image_size, load_pixels, open_image
+from captum_concepts.support.checks import check_index, check_path
+from captum_concepts.support.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.folders import IMAGE_SUFFIXES, list_classes
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource, cut_out
 

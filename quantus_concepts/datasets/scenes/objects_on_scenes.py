@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
+from captum_concepts.support.checks import check_choice, check_index, check_range, check_whole
 from quantus_concepts.datasets.base import SPLITS, check_side, check_test_share, n_for_testing, position_of
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.scenes.sources import (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts._support.checks import check_index, check_whole
+from captum_concepts.support.checks import check_index, check_whole
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 
 #: What a polygon is filled with. NOTHING cuts a hole; PATTERN is never a polygon: it replaces part of MAIN.

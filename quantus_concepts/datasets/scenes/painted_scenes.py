@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts._support.checks import check_index, check_whole
+from captum_concepts.support.checks import check_index, check_whole
 from quantus_concepts.datasets.base import check_side
 from quantus_concepts.datasets.scenes.painted_objects import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import SceneSource

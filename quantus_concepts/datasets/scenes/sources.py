@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image, ImageOps
 
-from captum_concepts._support.checks import check_index
-from captum_concepts._support.shown import describe, one_line
+from captum_concepts.support.checks import check_index
+from captum_concepts.support.shown import describe, one_line
 from quantus_concepts.datasets.scenes.composed import Box
 
 _MIXING_STREAM = 71

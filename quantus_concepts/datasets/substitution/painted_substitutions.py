@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_index, check_whole, find_names
-from captum_concepts._support.shown import describe, one_line
+from captum_concepts.support.checks import check_index, check_whole, find_names
+from captum_concepts.support.shown import describe, one_line
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
 

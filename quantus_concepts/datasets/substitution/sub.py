@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_choice, check_index, check_whole
-from captum_concepts._support.files import printable, shorten
-from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_choice, check_index, check_whole
+from captum_concepts.support.files import printable, shorten
+from captum_concepts.support.running import warn_user
+from captum_concepts.support.shown import one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
     LICENCE,

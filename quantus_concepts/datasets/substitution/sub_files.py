@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import (
+from captum_concepts.support.checks import (
     check_axes,
     check_choice,
     check_folder,
@@ -25,7 +25,7 @@ from captum_concepts._support.checks import (
     check_whole,
     different_names,
 )
-from captum_concepts._support.files import (
+from captum_concepts.support.files import (
     check_plain_file,
     clear_abandoned,
     parse_json,
@@ -33,9 +33,9 @@ from captum_concepts._support.files import (
     shorten,
     write_atomically,
 )
-from captum_concepts._support.images import FORMATS, MAX_PIXELS
-from captum_concepts._support.lazy import check_extra
-from captum_concepts._support.progress import progress
+from captum_concepts.support.images import FORMATS, MAX_PIXELS
+from captum_concepts.support.lazy import check_extra
+from captum_concepts.support.progress import progress
 
 if TYPE_CHECKING:
     import pyarrow

@@ -14,10 +14,10 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_binary, check_choice, check_whole, to_array
+from captum_concepts.support.checks import check_binary, check_choice, check_whole, to_array
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.cem_gain import gain_over_others
-from quantus_concepts.functional.ranking import first_concepts
+from quantus_concepts.functional.concepts.cem_gain import gain_over_others
+from quantus_concepts.functional.concepts.ranking import first_concepts
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import Truth, check_concept_order, to_classes
 from quantus_concepts.metrics.host.explanations import Explain

@@ -13,10 +13,10 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice
-from captum_concepts._support.running import to_host
+from captum_concepts.support.checks import check_choice
+from captum_concepts.support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.cgim import NO_CLASS, ClassSums, agreement, cgim_reasons
+from quantus_concepts.functional.concepts.cgim import NO_CLASS, ClassSums, agreement, cgim_reasons
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import (
     SELECT,
@@ -284,4 +284,3 @@ class CGIM(ConceptMetric):
         raise ValueError(
             f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
         )
-

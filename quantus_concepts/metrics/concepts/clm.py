@@ -11,11 +11,16 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice, check_range, check_whole
+from captum_concepts.support.checks import check_choice, check_range, check_whole
 from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.regions import check_places, hits_of_parts, pixels_of, threshold_hits_of_pixels
+from quantus_concepts.functional.attribution.normalisation import finite_rows
+from quantus_concepts.functional.attribution.regions import (
+    check_places,
+    hits_of_parts,
+    pixels_of,
+    threshold_hits_of_pixels,
+)
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.locations import LACKS, Located, chance_at_places, hits_of_concepts, locate
 from quantus_concepts.metrics.host.checks import (
@@ -28,9 +33,9 @@ from quantus_concepts.metrics.host.checks import (
     to_points,
 )
 from quantus_concepts.metrics.host.explanations import Explain, add_reason, usable
-from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
+from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
-from quantus_concepts.metrics.host.observing import Batch, Counted, Known, Observed, Result, counted
+from quantus_concepts.metrics.host.observing import Batch, Counted, Known, Observed, Result, Scored, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: The baselines of a table; those that are about the same maps as the concepts have no part specificity.

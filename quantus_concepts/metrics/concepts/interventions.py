@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape, check_whole
 from captum_concepts.models.interventions import Levels
 from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.support.checks import check_shape, check_whole
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.interventions import (
+from quantus_concepts.functional.concepts.interventions import (
     ORDERS,
     checked_groups,
     intervene_values,

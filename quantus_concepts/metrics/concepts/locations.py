@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
-from quantus_concepts.functional.clm import running_means
-from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.part_specificity import own_and_other_hits
-from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.functional.regions import hits_of_parts, pixels_of, threshold_hits_of_pixels
+from captum_concepts.support.checks import to_numpy
+from quantus_concepts.functional.attribution.normalisation import finite_rows
+from quantus_concepts.functional.attribution.regions import hits_of_parts, pixels_of, threshold_hits_of_pixels
+from quantus_concepts.functional.concepts.clm import running_means
+from quantus_concepts.functional.concepts.part_specificity import own_and_other_hits
+from quantus_concepts.functional.concepts.ranking import first_concepts
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import ZERO
 from quantus_concepts.metrics.host.model import check_concepts, feature_norms
@@ -132,14 +132,16 @@ def locate(
         is_own = torch.arange(pixels.shape[1], device=device) == part_of_map[:, None]
         everywhere = pixels[image].masked_fill(~(is_own | asks[:, None])[..., None], -1)
         # Last comes the place of its part in another image.
-        elsewhere = pixels_of(to_numpy(batch.truth["elsewhere"]), size).to(device) if col.OTHER_IMAGE in baselines else None
+        elsewhere = (
+            pixels_of(to_numpy(batch.truth["elsewhere"]), size).to(device) if col.OTHER_IMAGE in baselines else None
+        )
         others = pixels[image, :0]
         if elsewhere is not None:
             others = elsewhere[image, part_of_map][:, None].masked_fill(~of_last[:, None, None], -1)
         hits = hits_at(maps, torch.cat([everywhere, others], 1), finite)
     else:
         hits = hits_at(maps, own_place, finite)
-    # (n, E, T, P, A)
+    # Hits have the shape (n, E, T, P, A).
     hits = hits[inverse].unflatten(0, (n, len(kinds), top))
     rows, specific = [hits[..., 0, :]], []
     if baselines or specific_tops:
@@ -242,4 +244,3 @@ class GaussianRegion:
         region_sizes = np.array(self._alphas) * (height * width) / 12
         shares = ((region_sizes - nearer[:, None]) / ties[:, None]).clip(0, 1)
         return shares[place]
-

@@ -12,11 +12,11 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice, check_range
-from captum_concepts._support.running import predict_logits
+from captum_concepts.support.checks import check_choice, check_range
+from captum_concepts.support.running import predict_logits
 from quantus_concepts.functional import substitution
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.substitution import MAJORITY, movement, recital
+from quantus_concepts.functional.concepts.substitution import MAJORITY, movement, recital
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_numbers
 from quantus_concepts.metrics.host.explanations import Explain

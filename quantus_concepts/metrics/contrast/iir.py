@@ -12,15 +12,15 @@ import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
-from captum_concepts._support.checks import check_kind, check_range, to_numpy
+from captum_concepts.support.checks import check_kind, check_range, to_numpy
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, PatchEffect, left_out, patch_effect, score_pair
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explain
-from quantus_concepts.metrics.host.metric import Scored
 from quantus_concepts.metrics.host.model import share
+from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import OF_REGIONS, QuantusArguments
 
 #: Why a score is undefined whose patch was not made well enough.

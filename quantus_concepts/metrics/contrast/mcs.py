@@ -10,14 +10,14 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_module
-from captum_concepts._support.running import evaluation_mode
+from captum_concepts.support.checks import check_module
+from captum_concepts.support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explain
-from quantus_concepts.metrics.host.metric import Scored
+from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.running import to_host
+from captum_concepts.support.running import to_host
 from quantus_concepts.functional import concept_attribution
-from quantus_concepts.functional.normalisation import finite_rows
+from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.metrics.host.explanations import FAILED, add_reason, no_reasons
 
 MISCLASSIFIED = "the model misclassifies the image"

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, check_normalisation, to_array, to_numpy
-from captum_concepts._support.running import to_host, to_model
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_finite, check_normalisation, to_array, to_numpy
+from captum_concepts.support.running import to_host, to_model
+from captum_concepts.support.shown import one_line
 from quantus_concepts.functional.arguments import Numbers, to_tensor
 from quantus_concepts.metrics.contrast.checks import check_same_shape
 from quantus_concepts.metrics.contrast.patch_optimisation import (

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_finite, check_range
-from captum_concepts._support.running import evaluation_mode, predict_logits
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_finite, check_range
+from captum_concepts.support.running import evaluation_mode, predict_logits
+from captum_concepts.support.shown import one_line
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.regions import ImageSource, Subject, batches
 from quantus_concepts.metrics.host.checks import check_classes, check_outputs

@@ -10,8 +10,8 @@ import torch
 from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, check_range, check_shape, to_array
-from captum_concepts._support.running import predict_logits
+from captum_concepts.support.checks import check_finite, check_range, check_shape, to_array
+from captum_concepts.support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.agreement import disagreement
@@ -28,8 +28,9 @@ from quantus_concepts.metrics.host.checks import (
     unusable_masks,
 )
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, no_reasons
-from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
+from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import share
+from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import OF_REGIONS
 
 UNMARKED = "masks are empty or full"

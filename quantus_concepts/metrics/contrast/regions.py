@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_module, check_shape, to_array, to_tensor
-from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
-from captum_concepts._support.shown import describe, one_line
 from captum_concepts.backbones.embedding import Batch, gives_in_order, read_batch
+from captum_concepts.support.checks import check_module, check_shape, to_array, to_tensor
+from captum_concepts.support.running import evaluation_mode, floating_images, predict_logits
+from captum_concepts.support.shown import describe, one_line
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region

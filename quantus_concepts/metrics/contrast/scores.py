@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_kind, check_range, check_shape, to_numpy
+from captum_concepts.support.checks import check_kind, check_range, check_shape, to_numpy
 from quantus_concepts import functional
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.relative import RelativeContrast
+from quantus_concepts.functional.attribution.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
 from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED
 from quantus_concepts.metrics.contrast.mcs import MCS

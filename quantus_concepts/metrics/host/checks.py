@@ -11,7 +11,7 @@ from captum.attr import Attribution
 from torch import Tensor
 from torch.utils.data import Subset
 
-from captum_concepts._support.checks import (
+from captum_concepts.support.checks import (
     check_binary,
     check_callable,
     check_finite,

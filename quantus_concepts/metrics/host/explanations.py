@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import to_numpy
+from captum_concepts.support.checks import to_numpy
 from quantus_concepts.metrics.host.model import no_concept_model
 
 #: How the reasons begin for which the explanation method is to blame.

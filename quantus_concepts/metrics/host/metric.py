@@ -20,8 +20,8 @@ from quantus.metrics.base import Metric
 from torch import nn
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_keywords, check_whole, to_array, to_numpy
-from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
+from captum_concepts.support.checks import check_keywords, check_whole, to_array, to_numpy
+from captum_concepts.support.running import evaluation_mode, predict_logits, warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_explainer
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, as_attributions, normalise_each
@@ -32,7 +32,6 @@ from quantus_concepts.metrics.host.observing import (
     Observed,
     Observer,
     Result,
-    Scored,
     is_failure,
 )
 from quantus_concepts.metrics.host.plotting import DrawsScores
@@ -480,4 +479,3 @@ def _equal(first: object, second: object) -> bool:
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
     return bool(first == second)
-

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support import checks
-from captum_concepts._support.running import (
+from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.random_banks import RandomBank
+from captum_concepts.support import checks
+from captum_concepts.support.running import (
     at_least_float32,
     device_of,
     first_floating,
@@ -25,8 +27,6 @@ from captum_concepts._support.running import (
     to_model,
     without_autocast,
 )
-from captum_concepts.models.chain import ConceptChain, linear_part
-from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.checks import SELECT, checked_classes
 

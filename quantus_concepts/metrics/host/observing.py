@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.running import predict_logits
 from captum_concepts.models.interventions import Levels
-from quantus_concepts.functional.ranking import first_concepts
+from captum_concepts.support.running import predict_logits
+from quantus_concepts.functional.concepts.ranking import first_concepts
 from quantus_concepts.metrics.host.checks import Truth, checked_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explain
 from quantus_concepts.metrics.host.model import (
@@ -296,10 +296,14 @@ class Batch:
         """Return the importances of the model's own kinds, or the explanations of a call in their place."""
         if not self.has_concepts:
             given = self.explain.of_concepts(n_concepts, truth)  # type: ignore[union-attr]
-            return Importance(torch.as_tensor(given.values)[None].expand(len(kinds), -1, -1), given.why, given.explained)
+            return Importance(
+                torch.as_tensor(given.values)[None].expand(len(kinds), -1, -1), given.why, given.explained
+            )
 
         every = self._every(tuple(kinds))
-        return Importance(every.values if every.kinds == tuple(kinds) else every.values[[*map(every.kinds.index, kinds)]])
+        return Importance(
+            every.values if every.kinds == tuple(kinds) else every.values[[*map(every.kinds.index, kinds)]]
+        )
 
     def _every(self, kinds: tuple[str, ...]) -> Any:
         """Return all kinds of importance (E, n, L) that are asked for, with their norms and orders."""

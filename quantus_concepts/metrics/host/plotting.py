@@ -18,11 +18,11 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from quantus.helpers.enums import ScoreDirection
 
-from captum_concepts._support.checks import as_list, check_kind, to_array
-from captum_concepts._support.shown import describe, readable_name
 from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.support.checks import as_list, check_kind, to_array
+from captum_concepts.support.shown import describe, readable_name
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.intervals import baseline_coverage, distribution
+from quantus_concepts.functional.statistics.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
 
 SCORES, CHANCE, CONTROL = "#3b6ea5", "#777777", "#c4522f"

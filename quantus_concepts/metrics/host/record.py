@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.normalisation import positive_percentile
+from captum_concepts.support.shown import one_line
+from quantus_concepts.functional.attribution.normalisation import positive_percentile
 
 
 class QuantusArguments(TypedDict, total=False):

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
+from captum_concepts.support.checks import to_numpy
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.intervals import interval
+from quantus_concepts.functional.statistics.intervals import interval
 
 Row = dict[str, Any]
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_shape, to_tensor
-from captum_concepts._support.files import shorten
-from captum_concepts._support.running import floating_images, warn_user
+from captum_concepts.support.checks import check_shape, to_tensor
+from captum_concepts.support.files import shorten
+from captum_concepts.support.running import floating_images, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
-from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.overlay import usable_maps
+from quantus_concepts.functional.attribution.normalisation import finite_rows
+from quantus_concepts.functional.attribution.overlay import usable_maps
 from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for

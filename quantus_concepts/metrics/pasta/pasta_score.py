@@ -14,12 +14,13 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_choice, different_names, to_numpy
-from captum_concepts._support.files import shorten
-from captum_concepts._support.running import to_model
+from captum_concepts.support.checks import as_list, check_choice, different_names, to_numpy
+from captum_concepts.support.files import shorten
+from captum_concepts.support.running import to_model
 from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
-from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
+from quantus_concepts.metrics.host.metric import ConceptMetric
+from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for

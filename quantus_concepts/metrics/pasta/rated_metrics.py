@@ -9,8 +9,8 @@ import numpy as np
 from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 
-from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
-from quantus_concepts.functional.overlay import resize
+from captum_concepts.support.running import evaluation_mode, predict_logits, warn_user
+from quantus_concepts.functional.attribution.overlay import resize
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness, generator_of
 from quantus_concepts.metrics.host.model import shared_passes
 from quantus_concepts.pasta.encoders.encoder import Denormalisation

@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from captum_concepts._support.checks import as_list, check_choice, check_range, check_shape, check_whole
+from captum_concepts.support.checks import as_list, check_choice, check_range, check_shape, check_whole
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics import concepts
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.cem import CEM, to_presence
 from quantus_concepts.metrics.concepts.accuracy import (
     Accuracy,
     ConceptAccuracy,
@@ -27,6 +26,7 @@ from quantus_concepts.metrics.concepts.accuracy import (
     NegativeFirst,
     SeenAccuracy,
 )
+from quantus_concepts.metrics.concepts.cem import CEM, to_presence
 from quantus_concepts.metrics.concepts.cgim import CGIM
 from quantus_concepts.metrics.concepts.clm import CLM
 from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, Interventions, interventions_after

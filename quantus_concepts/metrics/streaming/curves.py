@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from captum_concepts._support.checks import as_list, check_choice
+from captum_concepts.support.checks import as_list, check_choice
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.interventions import ORDERS
+from quantus_concepts.functional.concepts.interventions import ORDERS
 from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.concepts.interventions import COLUMNS, InterventionAccuracy, Interventions
 from quantus_concepts.metrics.concepts.names import INTERVENED

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.running import evaluation_mode, to_model
 from captum_concepts.models.interventions import Levels
+from captum_concepts.support.checks import check_shape
+from captum_concepts.support.running import evaluation_mode, to_model
 from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptModel, backbone_features, shares_features
 from quantus_concepts.metrics.host.observing import Batch, Keeper, Observed, Observer, Result, same
 from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints

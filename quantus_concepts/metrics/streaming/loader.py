@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from captum_concepts._support.checks import check_binary, check_shape, to_numpy, to_tensor
-from captum_concepts._support.running import floating_images
 from captum_concepts.backbones.embedding import FIELDS, gives_in_order, read_batch
-from quantus_concepts.functional.regions import check_places
-from quantus_concepts.functional.substitution import NO_CONCEPT
+from captum_concepts.support.checks import check_binary, check_shape, to_numpy, to_tensor
+from captum_concepts.support.running import floating_images
+from quantus_concepts.functional.attribution.regions import check_places
+from quantus_concepts.functional.concepts.substitution import NO_CONCEPT
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 

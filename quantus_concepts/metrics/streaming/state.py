@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.shown import describe
+from captum_concepts.support.shown import describe
 from quantus_concepts.metrics.host.observing import Observed, Observer
 from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import concept_images, concept_table
@@ -131,7 +131,11 @@ class ConceptState:
                 for name, value in settings.items():
                     # Some are properties that follow from others.
                     if not isinstance(getattr(kinds[kind], name, None), property):
-                        setattr(metric, name, tensors[value["tensor"]].numpy() if isinstance(value, dict) else _tuples(value))
+                        setattr(
+                            metric,
+                            name,
+                            tensors[value["tensor"]].numpy() if isinstance(value, dict) else _tuples(value),
+                        )
                 metrics.append(metric)
             columns.append(ModelState(facts[1], metrics, model["places"], {int(place): part for place, part in rest}))
         return cls(about["names"], about["control"], columns, about["class_names"], about["concept_names"])

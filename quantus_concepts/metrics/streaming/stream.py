@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from captum_concepts._support.checks import as_list
 from captum_concepts.models.interventions import Levels, check_levels
+from captum_concepts.support.checks import as_list
 from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy
 from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.host.observing import Observer

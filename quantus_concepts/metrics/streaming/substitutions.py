@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.substitution import pair_numbers
+from quantus_concepts.functional.concepts.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.substitution import Substituted
 from quantus_concepts.metrics.host.checks import to_classes, to_numbers

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
+from captum_concepts.support.checks import to_numpy
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.intervals import distribution
+from quantus_concepts.functional.statistics.intervals import distribution
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.metric import mean_chance, nanmean
 from quantus_concepts.metrics.host.observing import Observer, Result

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_shape, different_names, to_numpy
+from captum_concepts.support.checks import check_shape, different_names, to_numpy
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.substitution import group_choice
+from quantus_concepts.functional.concepts.substitution import group_choice
 from quantus_concepts.metrics.concepts.names import MINUS, PLUS
 from quantus_concepts.metrics.host.checks import to_classes, truth_lookup
 from quantus_concepts.metrics.host.rows import Row, RowBuffer
@@ -121,7 +121,9 @@ def score_vision_language(
         groups = asker.groups_of(batch.truth["added"])
         chosen = asker.choose(asker.similarity(batch.images), groups)
         chosen_on_host = [options_chosen.cpu() for options_chosen in chosen]
-        rows_of_images.add(torch.stack([*(batch.truth[name] for name in ("labels", "added", "removed")), *chosen_on_host], 1).float())
+        rows_of_images.add(
+            torch.stack([*(batch.truth[name] for name in ("labels", "added", "removed")), *chosen_on_host], 1).float()
+        )
     columns = to_numpy(rows_of_images.rows).astype(np.int64).T
     n_classes = int(columns[0].max()) + 1
     of_classes = list(truth_of("class_names", class_names) or map(str, range(n_classes)))
@@ -220,7 +222,10 @@ def _accuracy(asker: _Asker, loader: Iterable[object], put_in: np.ndarray, show:
     groups, group_of = np.unique(asker.groups.numpy()[options], return_inverse=True)
     rows_by_variant = {variant: RowBuffer() for variant in asker.variants}
     for batch in _batches(loader, {}, len(asker.option_of) - 1, SEEN_REQUIRED, show):
-        similarity, present = asker.similarity(batch.images), to_numpy(batch.truth["concept_labels"])[:, concepts_with_option] > 0.5
+        similarity, present = (
+            asker.similarity(batch.images),
+            to_numpy(batch.truth["concept_labels"])[:, concepts_with_option] > 0.5,
+        )
         chosen_by_group = [asker.choose(similarity, torch.full((len(present),), int(group))) for group in groups]
         for variant, *chosen in zip(asker.variants, *chosen_by_group, strict=True):
             right = (torch.stack(chosen, 1).cpu().numpy()[:, group_of] == options) == present

@@ -12,9 +12,9 @@ from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_numbers, check_shape
-from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_choice, check_numbers, check_shape
+from captum_concepts.support.progress import progress
+from captum_concepts.support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import (
     QUESTIONS,
     ConceptExplanation,
@@ -23,7 +23,7 @@ from quantus_concepts.datasets.ratings.explanations import (
     MapExplanation,
     check_questions,
 )
-from quantus_concepts.functional.votes import JOINS, join_votes
+from quantus_concepts.functional.statistics.votes import JOINS, join_votes
 
 #: Fewer pairs than this always lie on a line.
 LEAST = 3

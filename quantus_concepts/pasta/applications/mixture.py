@@ -16,10 +16,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_numbers, check_shape
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import check_numbers, check_shape
+from captum_concepts.support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import question_named
-from quantus_concepts.functional.intervals import t_interval
+from quantus_concepts.functional.statistics.intervals import t_interval
 
 #: In `Mixture.choice`, where no explainer has a score.
 UNDEFINED = -1

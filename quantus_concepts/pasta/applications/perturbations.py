@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
-from captum_concepts._support.checks import as_list, check_choice, check_range, check_shape
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.checks import as_list, check_choice, check_range, check_shape
+from captum_concepts.support.shown import one_line
 from quantus_concepts.pasta.encoders.encoder import check_image_form, check_unit
 
 #: The release's seed where it fixes one.

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
+from captum_concepts.support.checks import (
     check_axes,
     check_choice,
     check_range,
@@ -19,9 +19,9 @@ from captum_concepts._support.checks import (
     to_class_indices,
     to_numpy,
 )
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import evaluation_mode, predict_logits, to_model, warn_user
-from captum_concepts._support.shown import one_line
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import evaluation_mode, predict_logits, to_model, warn_user
+from captum_concepts.support.shown import one_line
 from quantus_concepts.pasta.applications.perturbations import LARGEST, SEED, Perturbation, as_perturbations
 from quantus_concepts.pasta.encoders.encoder import Denormalisation, check_image_form
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_shape, to_numpy
+from captum_concepts.support.checks import check_choice, check_shape, to_numpy
 from quantus_concepts.datasets.ratings.explanations import question_named
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.labels import label_indices

@@ -10,7 +10,7 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub.constants import ENDPOINT
 
-from captum_concepts._support.files import without_advice
+from captum_concepts.support.files import without_advice
 
 #: Names under which Hugging Face's repositories keep weights of open_clip, the one that executes nothing first.
 WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")

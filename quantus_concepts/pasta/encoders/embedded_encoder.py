@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from captum_concepts._support.checks import check_whole
-from captum_concepts._support.fingerprints import fingerprint_of
+from captum_concepts.support.checks import check_whole
+from captum_concepts.support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.functional.overlay import overlay, resize
+from quantus_concepts.functional.attribution.overlay import overlay, resize
 from quantus_concepts.pasta.encoders.encoder import Encoder
 
 #: Its name for `as_encoder`.

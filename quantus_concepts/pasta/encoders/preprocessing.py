@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_size
-from quantus_concepts.functional.overlay import resized_levels, to_levels
+from captum_concepts.support.checks import check_choice, check_size
+from quantus_concepts.functional.attribution.overlay import resized_levels, to_levels
 
 RESIZE_MODES = ("squash", "shortest")
 INTERPOLATIONS = ("bicubic", "bilinear")

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from torch import Tensor
 
-from captum_concepts._support.fingerprints import fingerprint_of, hash_file
+from captum_concepts.support.fingerprints import fingerprint_of, hash_file
 
 PROGRAM = "quantus-concepts"
 RUN, LOCK, CACHE, REPORT = "run.json", ".lock", "cache", "report.html"

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from captum_concepts._support.files import clear_abandoned, read_json, write_atomically
+from captum_concepts.support.files import clear_abandoned, read_json, write_atomically
 
 
 class ImageSet:

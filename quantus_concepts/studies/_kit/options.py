@@ -125,7 +125,7 @@ def _content(value: object) -> str:
     """Return the hash of the file that an option names, in path.py:factory too."""
     if not isinstance(value, str | Path):
         return ""
-    from captum_concepts._support.fingerprints import hash_file
+    from captum_concepts.support.fingerprints import hash_file
 
     file, _, factory = str(value).rpartition(":")
     path = Path(file if factory.isidentifier() and file.endswith(".py") else value)

@@ -18,9 +18,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from captum_concepts._support.files import printable
-from captum_concepts._support.progress import hide_bars
-from quantus_concepts.functional.intervals import relation
+from captum_concepts.support.files import printable
+from captum_concepts.support.progress import hide_bars
+from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
 

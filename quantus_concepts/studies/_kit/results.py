@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from quantus_concepts.functional.intervals import CONFIDENCE, t_quantile
+from quantus_concepts.functional.statistics.intervals import CONFIDENCE, t_quantile
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
 from captum_concepts.backbones.networks import IMAGENET
+from captum_concepts.support.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.painted.images import batch_labels, collate
 

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts import build_method, explain_func
-from captum_concepts._support.checks import check_path
-from captum_concepts._support.running import error_text, nearest_functions, run_file
 from captum_concepts.attributions.methods import METHOD_NAMES, Baseline
 from captum_concepts.attributions.variants import AtLayer
+from captum_concepts.support.checks import check_path
+from captum_concepts.support.running import error_text, nearest_functions, run_file
 
 # Perturbation methods change squares of an image rather than pixels: so many to a side.
 _SQUARES = 8

@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 
 from captum_concepts.attributions.methods import CONTROL_METHODS
 from quantus_concepts.comparison import compare
-from quantus_concepts.functional.intervals import relation
+from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.studies._kit.comparisons import (
     ABOVE,
     BELOW,

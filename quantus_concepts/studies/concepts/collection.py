@@ -11,9 +11,9 @@ import typer
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_concepts._support.progress import hide_bars
 from captum_concepts.backbones.networks import Network
 from captum_concepts.bank.directions import list_first
+from captum_concepts.support.progress import hide_bars
 from quantus_concepts.metrics import ConceptState, concept_state
 from quantus_concepts.metrics.host.model import models_of_random_banks
 from quantus_concepts.painted.images import sample_loader

@@ -11,9 +11,9 @@ import torch
 
 from quantus_concepts.comparison import compare
 from quantus_concepts.functional import cgim, find_discoveries, seeds_interval
-from quantus_concepts.functional.differences import seeds_difference
-from quantus_concepts.functional.discoveries import Discoveries
-from quantus_concepts.functional.intervals import baseline_range
+from quantus_concepts.functional.statistics.differences import seeds_difference
+from quantus_concepts.functional.statistics.discoveries import Discoveries
+from quantus_concepts.functional.statistics.intervals import baseline_range
 from quantus_concepts.metrics.concepts.names import (
     BOUNDS,
     CEM,

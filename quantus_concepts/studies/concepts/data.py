@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts.backbones.networks import Network
 from captum_concepts.bank.directions import list_first
 from captum_concepts.bank.learnable import find_learnable
+from captum_concepts.support.fingerprints import fingerprint_of
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.painted.images import KeptImages, painted_birds

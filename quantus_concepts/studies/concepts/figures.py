@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from captum_concepts._support.shown import readable_name
 from captum_concepts.pictures.gallery import gallery
+from captum_concepts.support.shown import readable_name
 from quantus_concepts.metrics.concepts.names import (
     CEM_GAIN,
     CGIM_CORRELATION,

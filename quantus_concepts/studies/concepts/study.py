@@ -17,9 +17,6 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
-from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import device_of, to_model
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
@@ -29,12 +26,15 @@ from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer
 from captum_concepts.models.heads import fit_logistic
 from captum_concepts.models.random_banks import RandomBank
+from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import device_of, to_model
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptState, concept_state, score_ranges
-from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION
+from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import item_rows, mean_row, score_table
 from quantus_concepts.painted.images import batch_labels, collate, sample_loader

@@ -17,17 +17,17 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM, show_concepts
-from captum_concepts._support.files import printable
-from captum_concepts._support.images import load_pixels
-from captum_concepts._support.progress import progress
-from captum_concepts._support.running import tensor_output
-from captum_concepts._support.shown import readable_name
 from captum_concepts.backbones.named import build_model, load_tokenizer
 from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.residual import split_linear
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
+from captum_concepts.support.files import printable
+from captum_concepts.support.images import load_pixels
+from captum_concepts.support.progress import progress
+from captum_concepts.support.running import tensor_output
+from captum_concepts.support.shown import readable_name
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.painted.images import KeptImages, sample_loader

@@ -14,15 +14,15 @@ import torch
 from scipy import stats
 from torch import nn
 
-from captum_concepts._support.running import device_of, warn_user
 from captum_concepts.attributions.methods import build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
+from captum_concepts.support.running import device_of, warn_user
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
-from quantus_concepts.functional.intervals import baseline_range, interval
-from quantus_concepts.functional.overlay import resize, unit_maps
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.attribution.overlay import resize, unit_maps
+from quantus_concepts.functional.statistics.intervals import baseline_range, interval
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.metrics.faithfulness import THRESHOLDS
 from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY, measure_maps
 from quantus_concepts.pasta.applications.correlations import sparseness

@@ -16,8 +16,8 @@ from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExp
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
 from quantus_concepts.functional import paired_difference
-from quantus_concepts.functional.intervals import relation, t_interval
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.intervals import relation, t_interval
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.comparisons import ABOVE, BELOW, SAME, UNKNOWN, adjusted, comparison_table
@@ -253,8 +253,8 @@ def training_report(
         Picture(
             "agreement",
             dots(scc, "question", "model", label=label, percent=False, reference=0)[0],
-            f"Agreement with the joined votes (by {plan.votes}) on explanations whose image and explainer are new, mean "
-            f"over {n_splits} split{'s' * (n_splits > 1)}. Low is good in Q5.",
+            f"Agreement with the joined votes (by {plan.votes}) on explanations whose image and explainer are new, "
+            f"mean over {n_splits} split{'s' * (n_splits > 1)}. Low is good in Q5.",
         ),
         [section for section in sections if section.parts],
         lead=f"Votes on {len(ratings):,} explanations of {len(set(ratings.image_ids.tolist())):,} images; encoder "

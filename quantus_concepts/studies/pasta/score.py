@@ -15,8 +15,8 @@ import torch
 import typer
 from markupsafe import Markup
 
-from captum_concepts._support.files import printable
-from captum_concepts._support.images import load_image
+from captum_concepts.support.files import printable
+from captum_concepts.support.images import load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanation_files import (
     SHOWN,
@@ -26,8 +26,8 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     usable_files,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
-from quantus_concepts.functional.intervals import baseline_range, interval
-from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.intervals import baseline_range, interval
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import label_place

@@ -14,14 +14,20 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.progress import progress
+from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.support.progress import progress
 from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, Explanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
-from quantus_concepts.functional.agreement import ceiling, correlation_interval, figures, human_figures, split_interval
-from quantus_concepts.functional.intervals import baseline_range
+from quantus_concepts.functional.statistics.agreement import (
+    ceiling,
+    correlation_interval,
+    figures,
+    human_figures,
+    split_interval,
+)
+from quantus_concepts.functional.statistics.intervals import baseline_range
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
@@ -274,7 +280,9 @@ def write_scorers(
             "images": splits[seed].images,
             "explainers": splits[seed].explainers,
             "concept_names": sorted(concepts),
-            "figures": {name: dict(zip(of["measure"], of["value"].tolist())) for name, of in own.groupby("question")},
+            "figures": {
+                name: dict(of[["measure", "value"]].itertuples(index=False)) for name, of in own.groupby("question")
+            },
         }
         content = scorer_bytes(scorer)
         folder.write(f"scorer-{seed}.safetensors", content)

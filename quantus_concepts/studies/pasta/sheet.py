@@ -14,9 +14,9 @@ import numpy as np
 import typer
 from matplotlib.style import context
 
-from captum_concepts._support.files import check_plain_file, printable, read_json
-from captum_concepts._support.progress import progress as bar
-from captum_concepts._support.shown import readable_name
+from captum_concepts.support.files import check_plain_file, printable, read_json
+from captum_concepts.support.progress import progress as bar
+from captum_concepts.support.shown import readable_name
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
 from quantus_concepts.datasets.ratings.explanation_files import (

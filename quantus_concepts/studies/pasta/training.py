@@ -14,15 +14,15 @@ import torch
 from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
 from torch import Tensor, nn
 
-from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.running import device_of, seeded_generators
 from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS, build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
+from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.support.running import device_of, seeded_generators
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import simulated_ratings
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.functional.intervals import t_interval
-from quantus_concepts.functional.overlay import unit_maps
+from quantus_concepts.functional.attribution.overlay import unit_maps
+from quantus_concepts.functional.statistics.intervals import t_interval
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.applications.correlations import rating_correlations

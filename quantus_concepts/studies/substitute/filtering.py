@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from captum_concepts._support.files import check_plain_file, quote, shorten
-from captum_concepts._support.images import load_pixels
-from captum_concepts._support.lazy import check_extra
-from captum_concepts._support.progress import progress as show_progress
+from captum_concepts.support.files import check_plain_file, quote, shorten
+from captum_concepts.support.images import load_pixels
+from captum_concepts.support.lazy import check_extra
+from captum_concepts.support.progress import progress as show_progress
 from quantus_concepts.datasets.folders import inside
 from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies._kit.folder import RunFolder

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import readable_name
+from captum_concepts.support.progress import progress
+from captum_concepts.support.shown import readable_name
 from quantus_concepts.studies.pasta.cards import Gallery
 from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of
 

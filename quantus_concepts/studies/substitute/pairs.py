@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from captum_concepts._support.checks import check_choice
-from captum_concepts._support.files import read_json
+from captum_concepts.support.checks import check_choice
+from captum_concepts.support.files import read_json
 
 PAIRS = Path(__file__).with_name("pairs.json")
 #: File of a pair in its folder.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from captum_concepts._support.files import read_json
-from captum_concepts._support.progress import progress
+from captum_concepts.support.files import read_json
+from captum_concepts.support.progress import progress
 from quantus_concepts.datasets.substitution.sub_files import ATTRIBUTE as ATTRIBUTE_LABEL
 from quantus_concepts.datasets.substitution.sub_files import BIRD as BIRD_LABEL
 from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arrow, schema_of

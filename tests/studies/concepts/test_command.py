@@ -23,7 +23,7 @@ from kills import raising
 from quantus_concepts.datasets import CUB200, PaintedBirds
 from quantus_concepts.datasets.birds.attributes import MAX_CONCEPTS, MIN_CONCEPTS, SPECIES
 from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTRIBUTE
-from quantus_concepts.functional.intervals import N_DRAWS
+from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.painted import images as loading
 from quantus_concepts.painted.images import KeptImages
 from quantus_concepts.studies._kit.options import NClasses, NConcepts

@@ -18,7 +18,7 @@ from quantus_concepts import score_concepts
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
-from quantus_concepts.functional.intervals import distribution
+from quantus_concepts.functional.statistics.intervals import distribution
 from quantus_concepts.painted.images import KeptImages, sample_loader
 from quantus_concepts.painted.subject import OracleModel, fit_random_models, oracle_model
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from quantus_concepts.functional.seeds import seeds_interval
+from quantus_concepts.functional.statistics.seeds import seeds_interval
 from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.results import load_paper
 from quantus_concepts.studies.concepts.collection import COLUMNS, Collected

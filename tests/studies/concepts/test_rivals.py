@@ -13,8 +13,8 @@ from torch import nn
 from torchvision.transforms.v2 import Normalize
 
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts._support.running import run_file
 from captum_concepts.backbones.networks import cut_network, load_network
+from captum_concepts.support.running import run_file
 from fixtures_commands import check_command, write_own_images
 from golden.runs import smaller
 from quantus_concepts import score_concepts

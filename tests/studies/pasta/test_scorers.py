@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures_pasta_report import made_ratings, rows_of
-from quantus_concepts.functional.agreement import figures, human_figures
+from quantus_concepts.functional.statistics.agreement import figures, human_figures
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import one, pick

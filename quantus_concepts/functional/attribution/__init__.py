@@ -1,0 +1,1 @@
+"""Formulas of attribution maps: contrast, faithfulness, regions, normalisation."""

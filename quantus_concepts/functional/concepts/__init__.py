@@ -1,0 +1,1 @@
+"""Formulas of concept models: presence, importance, location, interventions, substitutions."""

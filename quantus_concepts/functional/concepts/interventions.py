@@ -1,0 +1,200 @@
+"""Interventions on concept values: the order in which concepts are corrected, and the values after some corrections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captum_concepts.support.checks import check_axes, check_choice, check_shape, check_whole, to_array
+from quantus_concepts.functional.arguments import Numbers, to_floats, to_tensor
+
+#: Orders in which the concepts of an image are corrected.
+ORDERS = ("random", "uncertainty", "contribution")
+
+
+def intervention_counts(n: int) -> tuple[int, ...]:
+    """Return how many of n concepts, or groups of them, to intervene on: 0, 1, 2, 4, ... and n.
+
+    Parameters
+    ----------
+    n : int
+        How many there are.
+
+    Returns
+    -------
+    tuple of int
+        Ascending. The last power of two is left out where n is less than half as much again.
+
+    Raises
+    ------
+    ValueError
+        If `n` is below 1.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import intervention_counts
+    >>> intervention_counts(112)
+    (0, 1, 2, 4, 8, 16, 32, 64, 112)
+    """
+    n = check_whole("n", n, 1)
+    powers = (2**power for power in range(n.bit_length()))
+    return (0, *(power for power in powers if 3 * power <= 2 * n), n)
+
+
+@torch.no_grad()
+def intervention_ranks(
+    order: str,
+    values: Numbers,
+    targets: Numbers,
+    *,
+    weights: Numbers | None = None,
+    boundary: Numbers = 0.5,
+    groups: Numbers | None = None,
+    seed: int = 0,
+    first: int = 0,
+) -> Tensor:
+    """Return the position of each concept in the order in which people correct an image.
+
+    "random" is a permutation of its own for each image. "uncertainty" begins with the value nearest its boundary: the
+    model knows this order before anyone answers. "contribution" begins with the largest ``|weight x (target -
+    value)|``, the change of the explained logit: it needs the answers, and so shows how few answers could suffice, not
+    how few will. A group counts by the mean over its concepts (Shin et al. 2023, "A Closer Look at the Intervention
+    Procedure of Concept Bottleneck Models").
+
+    Parameters
+    ----------
+    order : str
+        One of `ORDERS`.
+    values : array_like
+        (N, L), of a floating-point dtype.
+    targets : array_like
+        (N, L), what an intervention sets them to.
+    weights : array_like, optional
+        (N, L), of the class predicted for each image; for "contribution".
+    boundary : number or array_like
+        Boundary of "uncertainty": the value, or (L,) values, at which a concept is as likely there as not.
+    groups : array_like, optional
+        (L,) of int from 0: concepts that are corrected together; each by itself if None.
+    seed : int
+        Random seed of "random".
+    first : int
+        Number of the first image, on which its permutation depends, so that batches give what all images give.
+
+    Returns
+    -------
+    Tensor
+        (N, L) of int64 from 0, on the device of `values`; the same for the concepts of a group. Equal scores keep the
+        order of the concepts.
+
+    Raises
+    ------
+    ValueError
+        If `order` is unknown, a shape is wrong, `groups` are not 0, 1, 2, ..., or "contribution" has no weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import intervention_ranks
+    >>> values, targets = torch.tensor([[0.9, 0.6, 0.1]]), torch.tensor([[1.0, 0.0, 0.0]])
+    >>> intervention_ranks(
+    ...     "uncertainty", values, targets
+    ... )  # 0.6 is the nearest to the boundary 0.5
+    tensor([[1, 0, 2]])
+    """
+    check_choice("order", order, ORDERS)
+    values, targets = to_floats("values", values), to_floats("targets", targets)
+    weights = None if weights is None else to_floats("weights", weights)
+    check_axes(values=(values, "N L"), targets=(targets, "N L"), weights=(weights, "N L"))
+    n, n_concepts = values.shape
+    member = checked_groups(groups, n_concepts).to(values.device)
+    n_groups = int(member.max()) + 1
+    if order == "random":
+        urgency = torch.as_tensor(_draws(seed, first, n, n_groups), dtype=torch.float32).to(values.device)
+    else:
+        urgency = _means(_urgency(order, values, targets.to(values), weights, boundary), member, n_groups)
+    sequence = urgency.argsort(dim=1, descending=True, stable=True)
+    positions = torch.arange(n_groups, device=sequence.device).expand(n, -1)
+    places = torch.empty_like(sequence).scatter_(1, sequence, positions)
+    return places[:, member]
+
+
+@torch.no_grad()
+def intervene_values(values: Numbers, targets: Numbers, ranks: Numbers, counts: Sequence[int]) -> Tensor:
+    """Return the concept values after the first concepts of an order are set to their targets.
+
+    Parameters
+    ----------
+    values : array_like
+        (N, L), of a floating-point dtype.
+    targets : array_like
+        (N, L), what they are set to.
+    ranks : array_like
+        (N, L) of int, as `intervention_ranks` returns them.
+    counts : sequence of int
+        How many concepts, or groups, are set, one number after another; 0 for none.
+
+    Returns
+    -------
+    Tensor
+        (S, N, L), for each of the S counts.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import intervene_values
+    >>> values, targets = torch.tensor([[0.2, 0.6]]), torch.tensor([[1.0, 0.0]])
+    >>> intervene_values(
+    ...     values, targets, ranks=torch.tensor([[1, 0]]), counts=[1]
+    ... )  # the second concept first
+    tensor([[[0.2000, 0.0000]]])
+    """
+    values, targets, ranks = to_floats("values", values), to_floats("targets", targets), to_tensor("ranks", ranks)
+    check_axes(values=(values, "N L"), targets=(targets, "N L"), ranks=(ranks, "N L"))
+    corrected = ranks.to(values.device) < torch.tensor(counts, device=values.device)[:, None, None]
+    return torch.where(corrected, targets.to(values), values)
+
+
+def checked_groups(groups: Numbers | None, n_concepts: int) -> Tensor:
+    """Return the group of each concept, (L,) of int64 from 0 without a gap, or raise."""
+    if groups is None:
+        return torch.arange(n_concepts)
+    member = to_array("groups", groups)
+    check_shape("groups", member, ("L",), (n_concepts,))
+    if member.dtype.kind not in "iu" or not np.array_equal(np.unique(member), np.arange(member.max(initial=-1) + 1)):
+        raise ValueError(f"Expected argument `groups` to hold the numbers 0, 1, 2, ... of groups but got {member[:8]}.")
+    return torch.as_tensor(member, dtype=torch.int64)
+
+
+@lru_cache(maxsize=4)
+def _draws(seed: int, first: int, n: int, n_groups: int) -> np.ndarray:
+    # A generator for each image takes its time, and models that are scored together ask for the same.
+    draws = [np.random.default_rng([seed, first + image]).random(n_groups) for image in range(n)]
+    return np.array(draws).reshape(n, n_groups)
+
+
+def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Numbers) -> Tensor:
+    if order == "uncertainty":
+        limit = to_tensor("boundary", boundary).to(values)
+        if tuple(limit.shape) not in ((), values.shape[1:]):
+            raise ValueError(
+                f"Expected argument `boundary` to be one number or to have shape (L,) = ({values.shape[1]},) but got "
+                f"{tuple(limit.shape)}."
+            )
+        return -(values - limit).abs()
+    if weights is None:
+        raise ValueError("Expected argument `weights` (N, L) with the order 'contribution' but it is None.")
+    return (weights.to(values) * (targets - values)).abs()
+
+
+def _means(scores: Tensor, member: Tensor, n_groups: int) -> Tensor:
+    sums = scores.new_zeros(len(scores), n_groups).index_add_(1, member, scores)
+    return sums / torch.bincount(member, minlength=n_groups)

@@ -1,0 +1,1 @@
+"""Intervals, paired differences, seeds, votes and their agreement."""
