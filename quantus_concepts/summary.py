@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -150,12 +151,17 @@ def _checked_results(name: str, results: Any, metrics: Mapping[str, object]) -> 
 
 
 def _record_of(metric: object, scores: object) -> Record | None:
-    """Return the newest record of a metric that belongs to scores, which Quantus does not tell."""
+    """Return the record of the call that returned these scores; of a copy of them, the newest one with equal scores."""
+    records: list[Record] = list(reversed(getattr(metric, "records", ())))
+    own = next((record for record in records if record.scores is scores), None)
     values = _flat(scores)
-    if values is None:
-        return None
-    records: Iterable[Record] = reversed(getattr(metric, "records", ()))
-    return next((record for record in records if np.array_equal(record.scores, values, equal_nan=True)), None)
+    if own is not None or values is None:
+        return own
+    equal = [record for record in records if np.array_equal(_flat(record.scores), values, equal_nan=True)]
+    if any(record.reasons != equal[0].reasons for record in equal):
+        unknown = "not known: calls with the same scores differ in their reasons, and these scores are a copy"
+        return replace(equal[0], reasons={unknown: int(np.isnan(equal[0].values).sum())})
+    return equal[0] if equal else None
 
 
 def _flat(scores: Any) -> np.ndarray | None:

@@ -162,6 +162,22 @@ def test_summary_of_stock_results_has_chance_and_reasons(call, labels):
     assert row["n"] == N
 
 
+def test_each_method_has_its_own_reason(model, labels):
+    values = model.concept_predictor(torch.zeros(N, 3, 12, 12)).detach().numpy()
+    metrics = {"CEM": CEM(labels, disable_warnings=True)}
+    wrong = {
+        "zeros": np.zeros((N, N_CONCEPTS)),
+        "wrong shape": np.ones((N, N_CONCEPTS + 1)),
+        "not finite": np.full((N, N_CONCEPTS), np.nan),
+    }
+    results = quantus.evaluate(metrics, wrong, model.head, values, np.zeros(N, int), explain_func_kwargs={})
+    reasons = summarise(results, metrics).set_index("method")["reason"]
+    assert [word in reasons[name] for name, word in zip(wrong, ("zero", "shape", "NaN"), strict=True)] == [True] * 3
+    # Of copies it is not known which call they are of.
+    copied = {name: {"CEM": list(results[name]["CEM"])} for name in wrong}
+    assert summarise(copied, metrics)["reason"].str.startswith("not known").all()
+
+
 def test_scores_that_are_not_of_samples_have_no_interval_and_no_mean(call):
     truth = np.random.default_rng(0).uniform(size=(N_CLASSES, N_CONCEPTS))
     metrics = {"CGIM": CGIM(truth, importance="weight")}

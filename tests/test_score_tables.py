@@ -24,7 +24,7 @@ def summary() -> pd.DataFrame:
     results = {"Saliency": {"CEM": [1.0, 0.0, math.nan, 1.0]}, "random": {"CEM": [0.0, 0.0, 0.0, 1.0]}}
     metric, scores = CEM(LABELS), results["Saliency"]["CEM"]
     # What a metric remembers of its last call.
-    metric.records.append(Record(tuple(scores), np.array(scores), 0.25, {"a | b": 1}, None, (0.0, 1.0), True))
+    metric.records.append(Record(list(scores), np.array(scores), 0.25, {"a | b": 1}, None, (0.0, 1.0), True))
     return summarise(results, {"CEM": metric}, control={"CEM": np.linspace(0.1, 0.9, 39)})
 
 

@@ -369,9 +369,10 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         scores = result.scores.tolist()
         self.evaluation_scores = self._aggregate(scores) if self.return_aggregate else scores
         self.all_evaluation_scores.extend(self.evaluation_scores)
+        returned = list(self.evaluation_scores)
         self.records.append(
             Record(
-                tuple(np.atleast_1d(np.asarray(self.evaluation_scores, dtype=float)).tolist()),
+                returned,
                 result.scores,
                 chance,
                 dict(zip(reasons, map(_COUNT, reasons.values()), strict=True)),
@@ -381,7 +382,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         )
         if self.results:
             self.keep_results(scored)
-        return list(self.evaluation_scores)
+        return returned
 
     def keep_results(self, scored: Observed) -> None:
         """Set the attributes named in `results`."""

@@ -45,9 +45,10 @@ OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func":
 
 @dataclass(frozen=True, repr=False)
 class Record:
-    """Record of a finished call of a metric: everything but its scores."""
+    """Record of a finished call of a metric."""
 
-    scores: tuple[float, ...]
+    #: The list that the call returned: `quantus.evaluate` hands it on, and so its record is found again.
+    scores: list[float]
     values: np.ndarray
     chance: float
     reasons: dict[str, int]
