@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from quantus_concepts.studies._kit.results import over_seeds
+from quantus_concepts.functional.statistics.seeds import seeds_interval
+from quantus_concepts.studies._kit.results import image_intervals, over_seeds
 
 T1, T3, NORMAL = stats.t.ppf(0.975, 1), stats.t.ppf(0.975, 3), stats.norm.ppf(0.975)
 
@@ -51,6 +52,26 @@ def test_coverage_over_seeds():
         (row,) = over_seeds(runs(values, values - error, values + error)).to_dict("records")
         hits += row["low"] <= 0.5 <= row["high"]
     assert hits / 300 >= 0.93
+
+
+def test_by_hand_with_an_interval_of_ones_own_and_seeds_without_a_number():
+    frame = runs([0.1, 0.2, math.nan]).drop(columns=["low", "high", "n"]).assign(other=[1, 2, 3])
+    (row,) = over_seeds(frame, ["model"], interval=lambda group: (0.0, float(len(group)))).to_dict("records")
+    assert row == {
+        **{"model": "ours", "value": pytest.approx(0.15), "low": 0.0, "high": 3.0},
+        **{"undefined": 1, "deviation": pytest.approx(math.sqrt(0.005)), "seeds": 2},
+    }
+
+
+def test_scores_of_the_same_images_have_an_interval_over_seeds_and_images():
+    rng = np.random.default_rng(0)
+    images = pd.DataFrame(
+        [("ours", seed, image, image % 5, rng.random()) for seed in range(3) for image in range(20)],
+        columns=["model", "seed", "image", "label", "value"],
+    )
+    (row,) = image_intervals(images, ["model"], lambda _: (0, 1)).to_dict("records")
+    wide = images["value"].to_numpy().reshape(3, 20)
+    assert (row["low"], row["high"]) == seeds_interval(wide, np.arange(20) % 5)
 
 
 def test_whole_numbers_among_the_keys_stay_whole():

@@ -11,10 +11,12 @@ import pandas as pd
 from scipy import stats
 
 from quantus_concepts.functional.statistics.intervals import CONFIDENCE, t_quantile
+from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
-NUMBERS = ("value", "low", "high", "random_low", "random_high", "n", "undefined", "chance", "reference", "seed")
+NUMBERS = ("value", "low", "high", "random_low", "random_high", "n", "undefined", "chance", "reference")
+NUMBERS += ("deviation", "seeds", "seed")
 UNBOUNDED = (-math.inf, math.inf)
 #: Spread of equal numbers, relative to their size.
 _ROUNDING = 1e-12
@@ -50,36 +52,75 @@ def keys(frame: pd.DataFrame) -> list[str]:
 
 def over_seeds(
     frame: pd.DataFrame,
+    by: Sequence[str] | None = None,
+    *,
     bounds: Callable[[pd.Series], tuple[float, float]] = lambda _: UNBOUNDED,
+    interval: Callable[[pd.DataFrame], tuple[float, float]] | None = None,
     controls: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Average over seeds: means, with the 95 % interval over the seeds; a single seed keeps the interval it has.
+    """Average each number over seeds: a row for each group of `by`, by default of all columns that are no numbers.
 
-    The models of `controls` have the ends of a distribution, which are averaged as well. `bounds` gives the
-    ends of the scale of a row.
+    ``low`` and ``high`` are the 95 % interval over the seeds' means, within the `bounds` of a row, or what `interval`
+    returns for the rows of a group; a single seed keeps the interval it has. The models of `controls` have the ends of
+    a distribution, which are averaged as well. ``deviation`` is that of the seeds, ``seeds`` how many have a number;
+    where the frame does not count what is ``undefined``, it is the number of seeds without one.
+    """
+    by = keys(frame) if by is None else list(by)
+    summed = [name for name in ("n", "undefined") if name in frame]
+    averaged = [name for name in ("chance", "reference") if name in frame]
+    rows = []
+    for _, group in frame.groupby(by, dropna=False, sort=False):
+        first = group.iloc[0]
+        runs = group.reindex(columns=["value", "low", "high"]).to_numpy(dtype=np.float64)
+        defined = runs[~np.isnan(runs[:, 0])]
+        values = defined[:, 0]
+        if len(group) == 1:
+            low, high = runs[0, 1:]
+        elif first.get("model") in controls:
+            low, high = group["low"].mean(), group["high"].mean()
+        elif interval is not None:
+            low, high = interval(group)
+        else:
+            low, high = seed_interval(defined, bounds(first))
+        numbers = {"value": values.mean() if values.size else math.nan, "low": low, "high": high}
+        numbers |= {"undefined": len(group) - values.size} | {name: group[name].sum() for name in summed}
+        numbers |= {name: group[name].mean() for name in averaged}
+        numbers |= {"deviation": values.std(ddof=1) if values.size > 1 else math.nan, "seeds": values.size}
+        rows.append({name: first[name] for name in by} | numbers)
+    others = [name for name in frame if name in ("value", "low", "high", *summed, *averaged)]
+    more = [name for name in ("value", "low", "high", "undefined", "deviation", "seeds") if name not in others]
+    joined = pd.DataFrame(rows, columns=[*(name for name in frame if name in {*by, *others}), *more])
+    # Some of them missing, whole numbers would become floats.
+    integers = [name for name in by if pd.api.types.is_integer_dtype(frame[name].dtype)]
+    return joined.astype({name: frame[name].dtype for name in integers})
+
+
+def join_seeds(
+    frame: pd.DataFrame,
+    control: str,
+    bounds: Callable[[pd.Series], tuple[float, float]],
+    by: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Average over seeds and put the control's range, of the same `by`, beside each number; its own rows come last."""
+    rows = over_seeds(frame, bounds=bounds, controls=[control])
+    return pd.concat([with_random_range(rows, control, by), pick(rows, model=control)], ignore_index=True)
+
+
+def image_intervals(
+    images: pd.DataFrame, by: Sequence[str], bounds: Callable[[pd.Series], tuple[float, float]]
+) -> pd.DataFrame:
+    """Return ``low`` and ``high`` over seeds and images, a row for each group of `by`, from scores of the same images.
+
+    `images` has the columns ``seed, image, label, value``; images of one label depend on each other.
     """
     rows = []
-    for _, group in frame.groupby(keys(frame), dropna=False, sort=False):
-        first = group.iloc[0].to_dict()
-        if len(group) > 1:
-            runs = group[["value", "low", "high"]].to_numpy(dtype=np.float64)
-            runs = runs[~np.isnan(runs[:, 0])]
-            values = runs[:, 0]
-            first["value"] = float(values.mean()) if values.size else math.nan
-            for name in {"chance", "reference"} & first.keys():
-                first[name] = group[name].mean()
-            for name in {"n", "undefined"} & first.keys():
-                first[name] = group[name].sum()
-            if first.get("model") in controls:
-                first["low"], first["high"] = group["low"].mean(), group["high"].mean()
-            else:
-                first["low"], first["high"] = seed_interval(runs, bounds(group.iloc[0]))
-        rows.append(first)
-    joined = pd.DataFrame(rows, columns=frame.columns)
-    # Some of them missing, whole numbers would become floats.
-    integers = [name for name in keys(frame) if pd.api.types.is_integer_dtype(frame[name].dtype)]
-    joined = joined.astype({name: frame[name].dtype for name in integers})
-    return joined.drop(columns="seed", errors="ignore")
+    for _, group in images.groupby(list(by), dropna=False, sort=False):
+        wide = group.pivot(index="seed", columns="image", values="value")
+        clusters = group.drop_duplicates("image").set_index("image").loc[wide.columns, "label"].to_numpy()
+        first = group.iloc[0]
+        low, high = seeds_interval(wide.to_numpy(float), clusters, bounds(first))
+        rows.append({name: first[name] for name in by} | {"low": low, "high": high})
+    return pd.DataFrame(rows, columns=[*by, "low", "high"])
 
 
 def seed_interval(runs: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:

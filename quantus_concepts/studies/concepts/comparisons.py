@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from quantus_concepts.comparison import compare
-from quantus_concepts.functional import cgim, find_discoveries, seeds_interval
+from quantus_concepts.functional import cgim, find_discoveries
 from quantus_concepts.functional.statistics.differences import seeds_difference
 from quantus_concepts.functional.statistics.discoveries import Discoveries
 from quantus_concepts.functional.statistics.intervals import baseline_range
@@ -27,7 +27,7 @@ from quantus_concepts.metrics.concepts.names import (
 )
 from quantus_concepts.painted.subject import POST_HOC, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import adjusted
-from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.results import image_intervals, pick
 
 ACCURACY = "accuracy"
 PLAIN = "plain backbone"
@@ -187,21 +187,21 @@ def _compare_seeds(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def bounds_of(row: pd.Series) -> tuple[float, float]:
+    """Return the smallest and largest value of a row's metric."""
+    return BOUNDS.get(row["metric"], (0.0, 1.0))
+
+
 def with_image_intervals(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     """Return numbers of several seeds on the same images with intervals over seeds and images.
 
     Those that have no score of each image keep the interval over seeds.
     """
-    rows = rows.copy()
-    for (model, *key), group in images[~images["metric"].isin(OF_CLASSES)].groupby(["model", *KEYS], dropna=False):
-        wide = group[group["baseline"].fillna("") == ""].pivot(index="seed", columns="image", values="value")
-        if wide.empty:
-            continue
-        about = {name: None if pd.isna(value) else value for name, value in zip(KEYS, key, strict=True)}
-        clusters = group.drop_duplicates("image").sort_values("image")["label"].to_numpy()
-        chosen = pick(rows, model=model, set="all", item="", **about).index
-        bounds = BOUNDS.get(str(about["metric"]), (0.0, 1.0))
-        rows.loc[chosen, ["low", "high"]] = seeds_interval(wide.to_numpy(float), clusters, bounds)
+    rows, own = rows.copy(), images[~images["metric"].isin(OF_CLASSES) & (images["baseline"].fillna("") == "")]
+    for row in image_intervals(own, ["model", *KEYS], bounds_of).to_dict("records"):
+        about = {name: None if pd.isna(row[name]) else row[name] for name in KEYS}
+        chosen = pick(rows, model=row["model"], set="all", item="", **about).index
+        rows.loc[chosen, ["low", "high"]] = row["low"], row["high"]
     return rows
 
 

@@ -9,17 +9,18 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from quantus_concepts.metrics.concepts.names import BOUNDS, CEM_GAIN, CGIM_CORRELATION, PART_SPECIFICITY
+from quantus_concepts.metrics.concepts.names import CEM_GAIN, CGIM_CORRELATION, PART_SPECIFICITY
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
-from quantus_concepts.studies._kit.results import PAPER, load_paper, one, over_seeds, pick, with_random_range
+from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper, one, pick
 from quantus_concepts.studies.concepts import figures
 from quantus_concepts.studies.concepts.collection import Collected
 from quantus_concepts.studies.concepts.comparisons import (
     ACCURACY,
     PLAIN,
     RIVALS_BY,
+    bounds_of,
     compare_answers,
     compare_rivals,
     concepts_of,
@@ -118,14 +119,8 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
 
 def joined(frame: pd.DataFrame, compared: pd.DataFrame, same_images: bool) -> pd.DataFrame:
     """Average over seeds; seeds that share their images have intervals over both where there are scores of images."""
-    rows = join_seeds(frame)
+    rows = join_seeds(frame.astype({"l": float}), RANDOM, bounds_of)
     return with_image_intervals(rows, compared) if same_images and frame["seed"].nunique() > 1 else rows
-
-
-def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Average over seeds, and put the range of random directions beside each number; their own rows come last."""
-    rows = over_seeds(frame.astype({"l": float}), lambda row: BOUNDS.get(row["metric"], (0, 1)), controls=[RANDOM])
-    return pd.concat([with_random_range(rows, RANDOM), pick(rows, model=RANDOM)], ignore_index=True)
 
 
 def knows_classes(rows: pd.DataFrame) -> bool:

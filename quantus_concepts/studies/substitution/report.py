@@ -22,7 +22,7 @@ from quantus_concepts.studies._kit.comparisons import (
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent
-from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
+from quantus_concepts.studies._kit.results import PAPER, UNBOUNDED, join_seeds, load_paper, names, one, pick
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
@@ -78,24 +78,24 @@ READING = {
 }
 
 
-def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+def joined(frame: pd.DataFrame) -> pd.DataFrame:
     """Average over seeds, and add the range of random directions to every number of the other models."""
-    rows = over_seeds(
+    rows = join_seeds(
         frame,
-        lambda row: (0.0, 1.0) if row["metric"] in HEADS else (-math.inf, math.inf),
-        controls=[RANDOM],
+        RANDOM,
+        lambda row: (0.0, 1.0) if row["metric"] in HEADS else UNBOUNDED,
+        ["correlation", "metric", "item_kind", "item"],
     )
-    ranges = with_random_range(rows, RANDOM, ["correlation", "metric", "item_kind", "item"])
     # Vision-language models have another chance, which has a column of its own.
-    ranges.loc[ranges["labels"].isin(OPTIONS), ["random_low", "random_high"]] = math.nan
-    return pd.concat([ranges, pick(rows, model=RANDOM)], ignore_index=True)
+    rows.loc[rows["labels"].isin(OPTIONS), ["random_low", "random_high"]] = math.nan
+    return rows
 
 
 def make_report(
     frame: pd.DataFrame, images: pd.DataFrame, correlation: float, gallery: Gallery | None, *, published: bool
 ) -> Report:
     """Declare the report; `correlation` is that of the main table, `images` are its scores of images."""
-    rows, compared = join_seeds(frame), compare_models(images)
+    rows, compared = joined(frame), compare_models(images)
     here = pick(rows, correlation=correlation)
     encoders, here = here[here["labels"].isin(OPTIONS)], pick(here, model=[*SHORT])
     every, some = pick(here, item_kind=""), [kinds.POST_HOC, kinds.INDEPENDENT, kinds.EMBEDDING, kinds.SAVED, RANDOM]

@@ -11,16 +11,20 @@ import pytest
 
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 from quantus_concepts.studies._kit.comparisons import difference_text
-from quantus_concepts.studies._kit.results import load_paper
+from quantus_concepts.studies._kit.results import join_seeds, load_paper
 from quantus_concepts.studies.concepts.collection import COLUMNS, Collected
-from quantus_concepts.studies.concepts.comparisons import compare_answers, with_image_intervals, with_own_ranges
+from quantus_concepts.studies.concepts.comparisons import (
+    bounds_of,
+    compare_answers,
+    with_image_intervals,
+    with_own_ranges,
+)
 from quantus_concepts.studies.concepts.figures import intervention_rows
 from quantus_concepts.studies.concepts.report import (
     accuracy_table,
     comparisons_table,
     discoveries_table,
     full_tables,
-    join_seeds,
     own_range,
     place_tables,
     presence_tables,
@@ -66,7 +70,11 @@ def cgim(scores: dict[str, float], model: str, explanation: str, **fields: Any) 
 
 
 def joined(*rows: Any) -> pd.DataFrame:
-    return join_seeds(pd.DataFrame(list(rows), columns=COLUMNS).astype({"l": "Int64"}))
+    return mean_rows(pd.DataFrame(list(rows), columns=COLUMNS).astype({"l": "Int64"}))
+
+
+def mean_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return join_seeds(frame.astype({"l": float}), RANDOM, bounds_of)
 
 
 #: Accuracies of a model that knows its classes.
@@ -136,11 +144,11 @@ def test_a_difference_of_a_model_without_verdict_has_none(of):
     compared = pd.concat([scored(POST_HOC, 19), scored("plain backbone", 2)], ignore_index=True)
     rivals = [Rival("theirs", POST_HOC, theirs, scored(POST_HOC, 2))]
     collected = Collected(own, compared, NO_DRAWS, None, "", False, False, True, False, "ours", rivals)
-    of_rivals = rivals_tables(collected, join_seeds(own))[1]
+    of_rivals = rivals_tables(collected, mean_rows(own))[1]
     expected = "no verdict" if of in ("study", "rival") else "above 0"
     for table, said in (
         (of_rivals, expected),
-        (comparisons_table(collected, join_seeds(own)), "no verdict" if of == "study" else "above 0"),
+        (comparisons_table(collected, mean_rows(own)), "no verdict" if of == "study" else "above 0"),
     ):
         cells = table.frame[table.frame["column"] == "verdict"].set_index("what")["text"]
         assert cells["CEM gain, by contribution"] == said
