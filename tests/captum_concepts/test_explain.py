@@ -163,6 +163,17 @@ def test_channels_are_summed_where_they_are_not_the_inputs(model, images, target
     np.testing.assert_allclose(summed, maps.sum(1, keepdims=True), atol=1e-5)
 
 
+def test_summed_over_channels_it_is_what_quantus_explains(model, images, targets):
+    ours = explain_func(Saliency, channels="sum")(model, images, targets)
+    theirs = quantus.explain(model, images, targets, method="Saliency")
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    measure = quantus.Sparseness(disable_warnings=True)
+    for name, same in (("sum", True), ("auto", False)):
+        maps = explain_func(Saliency, channels=name)(model, images, targets)
+        numbers = [measure(model, images, targets, a_batch=a) for a in (maps, theirs)]
+        assert np.allclose(*numbers) == same
+
+
 def test_forms_of_targets(model, images, targets):
     explain, one_hot = explain_func(Saliency), np.eye(5)[targets]
     expected = explain(model, images, targets)

@@ -87,6 +87,7 @@ _CHATTER = (
     r"You are providing multiple inputs for Lime / Kernel SHAP",
     r"\s*Setting forward, backward hooks and attributes on non-linear",
     r"Setting backward hooks on ReLU activations",
+    r"Input Tensor \d+ did not already require gradients",
 )
 
 
@@ -126,8 +127,10 @@ def explain_func(
         ``align_corners=False``, and for series (N, c, t) the linear counterpart.
     channels : {"auto", "sum", "keep"}
         "auto" sums attributions over channels where these are not the channels of the input, so that a layer
-        map becomes (N, 1, H, W); "sum" does so for pixel attributions (N, C, H, W) too, as Quantus's
-        localisation metrics with one mask need; "keep" never does.
+        map becomes (N, 1, H, W); "sum" does so for pixel attributions (N, C, H, W) too, as `quantus.explain` does and
+        its localisation metrics with one mask need; "keep" never does. For the numbers of Quantus's own "Saliency",
+        and to compare pixel attributions with maps of one channel, pass "sum": a map of three channels has another
+        Sparseness, for instance.
     rescale : bool
         Whether the explanation of each sample is stretched to [0, 1], a constant one to 0. Quantus refuses
         explanations that are negative throughout, as concept maps may well be: they leave out the intercept.
@@ -251,7 +254,7 @@ class ExplainFunc:
                         here["target"] = here["target"][part]
                     if callable(here.get("baselines")):
                         here["baselines"] = here["baselines"](batch.detach())
-                    result = self._fit_to_inputs(attribution.attribute(batch, **here), batch)
+                    result = self._fit_to_inputs(_attribute(attribution, batch, here), batch)
                     results.append((_stretch(result) if self.rescale else result).cpu().numpy())
         return np.concatenate(results)
 
@@ -323,14 +326,22 @@ def _device_and_type(model: Any, device: Any, inputs: Any) -> tuple[torch.device
     return torch.device(device or "cpu"), dtype
 
 
+def _attribute(attribution: Attribution, batch: Tensor, settings: Mapping[str, Any]) -> Any:
+    """Return an attribution of inputs without gradients, or of inputs with them where it cannot do without."""
+    # A clone of inputs that ask for gradients is no leaf, and has none of its own.
+    try:
+        return attribution.attribute(batch, **settings)
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    return attribution.attribute(batch.requires_grad_(), **settings)
+
+
 def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
     if isinstance(values, Tensor):
-        batch = values.detach().to(device, dtype, copy=True)
-    else:
-        # A copy, since torch warns of arrays that cannot be written, and knows no negative strides.
-        batch = torch.tensor(np.ascontiguousarray(values), device=device, dtype=dtype)
-    # On our own copy, or every gradient method warns that it has to ask for gradients itself.
-    return batch.requires_grad_()
+        return values.detach().to(device, dtype, copy=True)
+    # A copy, since torch warns of arrays that cannot be written, and knows no negative strides.
+    return torch.tensor(np.ascontiguousarray(values), device=device, dtype=dtype)
 
 
 def _as_setting(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
