@@ -65,6 +65,20 @@ def test_against_the_reference() -> None:
         np.testing.assert_allclose(result, discovered.delete_concepts(rows, banks[0], ORDER.numpy(), count))
 
 
+def test_deletion_along_directions_that_depend_on_others() -> None:
+    # Twice the same one, more than there are dimensions: what is removed first decides.
+    directions = torch.cat([BANKS[0], 3 * BANKS[0, :1], *BANKS[1:]])
+    order = torch.rand(N, len(directions), generator=DRAWN).argsort(1)
+    counts = (1, 2, 5, D, len(directions))
+    for count, result in zip(counts, delete_concepts(ROWS, directions, order, counts), strict=True):
+        expected = discovered.delete_concepts(ROWS.numpy(), directions.numpy(), order.numpy(), count)
+        np.testing.assert_allclose(result, expected, rtol=1e-8, atol=1e-8)
+    values = ROWS @ directions.T
+    (alone,) = delete_concepts(ROWS, directions, order, [1])
+    first = order[:, 0]
+    torch.testing.assert_close((alone * directions[first]).sum(1), values.quantile(0.05, dim=0)[first])
+
+
 def test_random_directions_explain_l_of_d() -> None:
     shares = [explained_variance(ROWS, torch.randn(L, D, generator=DRAWN)).item() for _ in range(400)]
     assert np.mean(shares) == pytest.approx(L / D, abs=0.02)

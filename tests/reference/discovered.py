@@ -32,12 +32,18 @@ def explained_variance(activations: np.ndarray, directions: np.ndarray) -> float
 
 
 def delete_concepts(embeddings: np.ndarray, directions: np.ndarray, order: np.ndarray, count: int) -> np.ndarray:
-    """The smallest change after which the removed concepts have the 5th percentile of their values."""
+    """The smallest change after which the removed concepts have the 5th percentile of their values.
+
+    Those that depend on others before them are left out.
+    """
     absent, rows = np.quantile(embeddings @ directions.T, 0.05, axis=0), []
     for embedding, concepts in zip(embeddings, order, strict=True):
-        removed = concepts[:count]
+        removed: list[int] = []
+        for j in concepts[:count]:
+            if np.linalg.matrix_rank(directions[[*removed, j]]) > len(removed):
+                removed.append(j)
         missing = directions[removed] @ embedding - absent[removed]
         # Of an underdetermined system this is the shortest solution.
-        change = np.linalg.lstsq(directions[removed], missing, rcond=None)[0] if count else 0
+        change = np.linalg.lstsq(directions[removed], missing, rcond=None)[0] if removed else 0
         rows.append(embedding - change)
     return np.array(rows)

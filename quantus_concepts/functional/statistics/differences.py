@@ -13,7 +13,14 @@ from captum_concepts.support.checks import check_axes, to_array
 from captum_concepts.support.shown import one_line
 from quantus_concepts.functional.arguments import Numbers, to_clusters
 from quantus_concepts.functional.concepts.cgim import agreement, checked_matrices
-from quantus_concepts.functional.statistics.intervals import cluster_estimate, t_quantile
+from quantus_concepts.functional.statistics.intervals import (
+    UNBOUNDED,
+    ClusterEstimate,
+    check_bounds,
+    clipped_interval,
+    cluster_estimate,
+    is_bounded,
+)
 from quantus_concepts.functional.statistics.seeds import seeds_estimate
 
 
@@ -56,12 +63,20 @@ class Difference(NamedTuple):
 _UNDEFINED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, 0, 0, math.nan)
 
 
-def paired_difference(first: Numbers, second: Numbers, clusters: Numbers | None = None) -> Difference:
+def paired_difference(
+    first: Numbers,
+    second: Numbers,
+    clusters: Numbers | None = None,
+    bounds: tuple[float, float] | None = None,
+) -> Difference:
     """Compare two sets of scores of the same images: mean difference, 95 % interval and p-value.
 
     The difference of each image is taken first, so that what makes an image easy or hard for both cancels: two
     intervals that overlap say nothing about it. Its mean has the leave-one-cluster-out (CR3) variance and Satterthwaite
-    degrees of freedom of `interval`; it is not clipped.
+    degrees of freedom of `interval`. Differences of bounded scores get two pseudo-clusters, at the smallest and the
+    largest difference, each of a third of the mean cluster size, at least one image: two models that seldom differ
+    would else have an interval of width 0. Interval and p-value are of one estimate: the interval excludes 0 if and
+    only if p is below .05.
 
     Parameters
     ----------
@@ -71,18 +86,28 @@ def paired_difference(first: Numbers, second: Numbers, clusters: Numbers | None 
         (N,) scores of the same images in the same order.
     clusters : array_like, optional
         (N,) the cluster of each image, its true class for instance: numbers or names. Each image is one if None.
+    bounds : tuple of float, optional
+        Smallest and largest score possible, ``(-inf, inf)`` for none. By default scores of 0 and 1, and others in
+        [-1, 1] of which fewer than half are distinct, as shares, may differ by 1 (or by the largest difference there
+        is); all others have no bounds.
 
     Returns
     -------
     Difference
-        With NaN for interval and p-value if there are fewer than two pairs or clusters. If all differences are 0 the
-        interval is 0 to 0 and p = 1. If all are the same other number there is no t, and p = 2^(1 - G), that of G
-        clusters with one sign.
+        With NaN for interval and p-value if there are fewer than two pairs or clusters, and if unbounded differences
+        are all the same; if these are 0, p is 1. The interval of bounded scores is clipped, and not centred at the
+        difference.
 
     Raises
     ------
     ValueError
-        If shapes differ.
+        If shapes differ, or a score lies outside `bounds`.
+
+    Notes
+    -----
+    Without clusters it is the interval of Bonett and Price (2012), which adds one pair to each side, with Student's t.
+    With G classes a difference of less than about 1 / G is never significant: it could be one class's. Coverage is in
+    ``docs/coverage.md``.
 
     Examples
     --------
@@ -95,49 +120,63 @@ def paired_difference(first: Numbers, second: Numbers, clusters: Numbers | None 
     a, b = to_array("first", first).astype(np.float64), to_array("second", second).astype(np.float64)
     check_axes(first=(a, "N"), second=(b, "N"))
     groups = to_clusters(clusters, a.size, "pair")
-    paired = ~np.isnan(a - b)
-    n, undefined = int(paired.sum()), int((~paired).sum())
-    if not n:
-        return _UNDEFINED._replace(undefined=undefined)
-    differences, groups = (a - b)[paired], groups[paired]
-    estimate = cluster_estimate(differences, groups)
-    if estimate.n_clusters > 1 and estimate.has_equal_means and np.ptp(differences) > 0:
-        # Clusters of equal means: the images vary all the same.
-        estimate = cluster_estimate(differences, None)
-    rounding = 8 * np.finfo(float).eps * float(max(np.abs(a[paired]).max(), np.abs(b[paired]).max()))
-    low, high, p = _t_test(estimate.mean, estimate.variance, estimate.freedom, estimate.n_clusters, rounding)
-    return Difference(float(a[paired].mean()), float(b[paired].mean()), estimate.mean, low, high, n, undefined, p)
+    return _compare(a[None], b[None], groups, bounds)
 
 
 def seeds_difference(first: np.ndarray, second: np.ndarray, clusters: np.ndarray) -> Difference:
     """Compare the scores (S, N) of two models over several seeds on the same images, with the two parts of variance.
 
-    `clusters` (N,) are those of the images; the variance is that of `seeds_interval`.
+    `clusters` (N,) are those of the images; the variance is that of `seeds_interval`, the bounds are those of
+    `paired_difference`.
     """
-    differences = first - second
+    return _compare(first, second, clusters, None)
+
+
+def _compare(a: np.ndarray, b: np.ndarray, clusters: np.ndarray, bounds: tuple[float, float] | None) -> Difference:
+    """Compare scores (S, N) of one or several seeds."""
+    differences = a - b
     paired = ~np.isnan(differences)
     n, undefined = int(paired.any(0).sum()), int((~paired).all(0).sum())
     if not n:
         return _UNDEFINED._replace(undefined=undefined)
-    estimate = seeds_estimate(differences, clusters)
-    rounding = 8 * np.finfo(float).eps * float(max(np.abs(first[paired]).max(), np.abs(second[paired]).max()))
-    low, high, p = _t_test(estimate.mean, estimate.variance, estimate.freedom, estimate.n_clusters, rounding)
-    return Difference(
-        float(first[paired].mean()), float(second[paired].mean()), estimate.mean, low, high, n, undefined, p
-    )
+    scores = np.stack([a[paired], b[paired]])
+    limits = _limits(scores, bounds)
+    by_image = np.nanmean(differences[:, paired.any(0)], 0)
+    difference = float(by_image.mean())
+    if len(differences) > 1:
+        estimate = seeds_estimate(differences, clusters, limits)
+    else:
+        estimate = cluster_estimate(by_image, clusters[paired[0]], limits)
+        if estimate.n_clusters > 1 and estimate.has_equal_means and np.ptp(by_image) > 0:
+            # Clusters of equal means: the images vary all the same.
+            estimate = cluster_estimate(by_image, None)
+    rounding = 8 * np.finfo(float).eps * float(np.abs(scores).max())
+    low, high, p = _t_test(difference, estimate, rounding, limits)
+    return Difference(*scores.mean(1).tolist(), difference, low, high, n, undefined, p)
+
+
+def _limits(scores: np.ndarray, bounds: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the smallest and the largest difference of scores (2, n)."""
+    if bounds is not None:
+        check_bounds(scores, bounds)
+        return (bounds[0] - bounds[1], bounds[1] - bounds[0]) if is_bounded(bounds) else UNBOUNDED
+    distinct = np.unique(scores)
+    if distinct.max() > 1 or distinct.min() < -1 or not (2 * distinct.size < scores.size or {*distinct} <= {0.0, 1.0}):
+        return UNBOUNDED
+    largest = max(1.0, float(np.abs(scores[0] - scores[1]).max()))
+    return -largest, largest
 
 
 def _t_test(
-    difference: float, variance: float, freedom: float, n_clusters: int, rounding: float
+    difference: float, estimate: ClusterEstimate, rounding: float, bounds: tuple[float, float] = UNBOUNDED
 ) -> tuple[float, float, float]:
-    """Return low, high and p of a difference; of one that has no variance the p-value of its clusters' signs."""
-    if math.isnan(variance):
-        return math.nan, math.nan, math.nan
-    if variance <= rounding**2:
-        return difference, difference, 1.0 if abs(difference) <= rounding else 2.0 ** (1 - n_clusters)
-    error = math.sqrt(variance)
-    half = t_quantile(freedom) * error
-    return difference - half, difference + half, float(2 * stats.t.sf(abs(difference) / error, freedom))
+    """Return low, high and p of a difference; without variance NaN, but p = 1 for no difference at all."""
+    if math.isnan(estimate.variance) or estimate.variance <= rounding**2:
+        same = not math.isnan(estimate.variance) and abs(difference) <= rounding
+        return math.nan, math.nan, 1.0 if same else math.nan
+    error = math.sqrt(estimate.variance)
+    low, high = clipped_interval(estimate.mean, error, estimate.freedom, bounds)
+    return low, high, float(2 * stats.t.sf(abs(estimate.mean) / error, estimate.freedom))
 
 
 @torch.no_grad()
@@ -167,7 +206,9 @@ def cgim_difference(
     -------
     Difference
         Means and difference are over the concepts (or classes) that are defined for both models, ``n`` of them. A class
-        that one model never predicts correctly is left out of both. NaN for fewer than three such classes.
+        that one model never predicts correctly is left out of both. Interval and p-value are NaN for fewer than three
+        such classes, if no concept (or class) is defined any more without one of them, as where a single class has all
+        truth, so that nothing is known of the spread, and if the difference is the same without any; p is 1 if it is 0.
 
     Raises
     ------
@@ -205,7 +246,7 @@ def cgim_difference(
     left_out = torch.stack([agreement(pair[:, rows], truth[rows], per, centred) for rows in rest])
     both = left_out.masked_fill(left_out.isnan().any(1, keepdim=True), torch.nan).nanmean(-1)
     estimates = (both[:, 0] - both[:, 1]).numpy()
-    estimates = estimates[~np.isnan(estimates)]
     variance = (n_classes - 1) / n_classes * float(((estimates - estimates.mean()) ** 2).sum())
-    low, high, p = _t_test(difference, variance, n_classes - 1, n_classes, 8 * np.finfo(float).eps)
+    jackknife = ClusterEstimate(difference, variance, n_classes - 1, n_classes)
+    low, high, p = _t_test(difference, jackknife, 8 * np.finfo(float).eps)
     return Difference(a, b, difference, low, high, n, undefined, p)

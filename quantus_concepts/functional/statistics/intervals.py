@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from captum_concepts.models.random_banks import N_BANKS
@@ -14,6 +13,7 @@ from captum_concepts.support.checks import to_array
 from quantus_concepts.functional.arguments import Numbers, to_clusters
 
 CONFIDENCE = 0.95
+UNBOUNDED = (-math.inf, math.inf)
 
 
 #: Draws of a baseline whose smallest and largest value enclose 95 % of further draws.
@@ -28,10 +28,10 @@ def interval(
     Without `clusters` the samples are independent: Wilson's interval if every score is 0 or 1, else Student's t
     interval. With `clusters` only the clusters are independent, as for images of one predicted class, which share the
     ranking of the concepts. The variance is then the leave-one-cluster-out (CR3, jackknife) variance, with
-    Satterthwaite degrees of freedom under a working model of independent observations. For scores in [0, 1] two
-    pseudo-clusters are added first, one of zeros and one of ones, each of a third of the mean cluster size: without
-    them the interval of a mean of .95 or .98 covers 30 to 90 % in place of 95 %. Differences and unbounded scores
-    take no pseudo-clusters.
+    Satterthwaite degrees of freedom under a working model of independent observations. If both bounds are finite two
+    pseudo-clusters are added first, one of scores at the lower bound and one at the higher, each of a third of the mean
+    cluster size, at least one score: without them the interval of a mean of .95 or .98 covers 30 to 90 % in place of
+    95 %.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ def interval(
     Returns
     -------
     tuple of float
-        Low and high; NaN for fewer than two scores or clusters (one score of 0 or 1 has Wilson's interval), and if a
-        score is infinite.
+        Low and high; NaN for fewer than two scores or clusters (one score of 0 or 1 has Wilson's interval), if a score
+        is infinite, and if unbounded scores are all the same: they do not say how far others may lie.
 
     Raises
     ------
     ValueError
-        If `clusters` is not (N,).
+        If `clusters` is not (N,), or a score lies outside `bounds`.
 
     Notes
     -----
@@ -59,9 +59,9 @@ def interval(
     variance is (G - 1) / G sum w_g^2 (y_g - m)^2 = y' A y, and the degrees of freedom are tr(A S)^2 / tr(A S A S) with
     S = diag(1 / n_g) (Bell and McCaffrey, 2002). The pseudo-clusters are the idea of Agresti and Coull (1998) for
     clusters: m and the variance are then those of G + 2 clusters, the degrees of freedom those of the G real ones, and
-    the interval is not centred at the mean of the scores. ``docs/coverage.md`` has its coverage. If all scores are at
-    one end of [0, 1] it is Wilson's interval of G scores; if all clusters have the same mean, which leaves no variance
-    between them, it is the interval without clusters.
+    the interval is not centred at the mean of the scores. ``docs/coverage.md`` has its coverage. Bounded scores that
+    are all the same (with clusters: all at one bound) have Wilson's interval of as many scores (clusters). If unbounded
+    clusters all have the same mean, which leaves no variance between them, it is the interval without clusters.
 
     Examples
     --------
@@ -74,6 +74,7 @@ def interval(
     defined = ~np.isnan(values)
     if np.isinf(values).any():
         return math.nan, math.nan
+    check_bounds(values, bounds)
     if clusters is not None:
         groups = to_clusters(clusters, values.size, "score")
         return _cluster_interval(values[defined], groups[defined], bounds)
@@ -81,7 +82,7 @@ def interval(
     if values.size == 0:
         return math.nan, math.nan
     if bounds == (0.0, 1.0) and bool(np.all((values == 0) | (values == 1))):
-        return _wilson(float(values.sum()), values.size)
+        return _wilson(float(values.mean()), values.size, bounds)
     return t_interval(values, bounds)
 
 
@@ -132,27 +133,46 @@ def distribution(scores: Numbers) -> tuple[float, float, float]:
     return (float(values.mean()) if values.size else math.nan, *baseline_range(values))
 
 
-def _wilson(successes: float, n: int) -> tuple[float, float]:
-    wilson = stats.binomtest(round(successes), n).proportion_ci(CONFIDENCE, method="wilson")
-    return float(wilson.low), float(wilson.high)
+def check_bounds(values: np.ndarray, bounds: tuple[float, float]) -> None:
+    """Raise if a score lies outside its bounds by more than rounding; NaN are ignored."""
+    low, high = bounds
+    rounding = 1e-6 * (high - low) if is_bounded(bounds) else 0.0
+    outside = (values < low - rounding) | (values > high + rounding)
+    if outside.any():
+        raise ValueError(
+            f"Expected scores to lie within the bounds {low:g} to {high:g} but {int(outside.sum())} of {values.size} "
+            f"do not: they reach from {np.nanmin(values):g} to {np.nanmax(values):g}. Divide percentages by 100, or "
+            "pass the `bounds` of the scores, (-inf, inf) for none."
+        )
+
+
+def is_bounded(bounds: tuple[float, float]) -> bool:
+    """Return whether scores have both a smallest and a largest value."""
+    return math.isfinite(bounds[0]) and math.isfinite(bounds[1])
+
+
+def _wilson(mean: float, n: int, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return Wilson's interval of n scores with this mean; scores between the bounds vary less than those at them."""
+    low, high = bounds
+    p = (mean - low) / (high - low)
+    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+    denominator = 2 * (n + z**2)
+    centre, half = (2 * n * p + z**2) / denominator, z / denominator * math.sqrt(max(0.0, 4 * n * p * (1 - p)) + z**2)
+    ends = (0.0 if p <= 0 else centre - half, 1.0 if p >= 1 else centre + half)
+    return low + (high - low) * ends[0], low + (high - low) * ends[1]
 
 
 def _cluster_interval(values: np.ndarray, clusters: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
     """Return the leave-one-cluster-out interval of a mean."""
-    estimate = cluster_estimate(values, clusters)
+    estimate = cluster_estimate(values, clusters, bounds)
     if math.isnan(estimate.variance):
         return math.nan, math.nan
-    mean, variance = estimate.mean, estimate.variance
-    if bounds == (0.0, 1.0) and mean in (0.0, 1.0):
+    if is_bounded(bounds) and any((values == end).all() for end in bounds):
         # No spread: G independent clusters tell how far the mean may be from the end.
-        return _wilson(mean * estimate.n_clusters, estimate.n_clusters)
+        return _wilson(float(values[0]), estimate.n_clusters, bounds)
     if estimate.has_equal_means:
         return interval(values, bounds)
-    if bounds == (0.0, 1.0):
-        means, counts = _cluster_means(values, clusters)
-        pseudo_count = counts.mean() / 3
-        mean, variance = _leave_one_out([*means, 0.0, 1.0], [*counts, pseudo_count, pseudo_count])
-    return clipped_interval(mean, math.sqrt(variance), estimate.freedom, bounds)
+    return clipped_interval(estimate.mean, math.sqrt(estimate.variance), estimate.freedom, bounds)
 
 
 class ClusterEstimate(NamedTuple):
@@ -169,21 +189,28 @@ class ClusterEstimate(NamedTuple):
         return self.variance <= (float(np.finfo(float).eps) * self.mean) ** 2
 
 
-def cluster_estimate(values: np.ndarray, clusters: np.ndarray | None) -> ClusterEstimate:
+def cluster_estimate(
+    values: np.ndarray, clusters: np.ndarray | None, bounds: tuple[float, float] = UNBOUNDED
+) -> ClusterEstimate:
     """Return mean, variance and degrees of freedom of values (N,); each is a cluster by itself if `clusters` is None.
 
-    Variance and degrees of freedom are NaN for fewer than two clusters.
+    With finite bounds mean and variance are those of two clusters more, one at each bound; the degrees of freedom are
+    those of the real ones. Variance and degrees of freedom are NaN for fewer than two clusters.
     """
     means, counts = _cluster_means(values, np.arange(values.size) if clusters is None else clusters)
     if means.size < 2:
         return ClusterEstimate(float(values.mean()) if values.size else math.nan, math.nan, math.nan, means.size)
     n = values.size
-    mean, variance = _leave_one_out(means, counts)
     # B S B' of the docstring's A = (G - 1) / G B'B is diag(w) (diag(1 / n_g) - 1 / N) diag(w).
     squares, diagonal = (counts / (n - counts)) ** 2, 1 / counts - 1 / n
     trace = float((squares * diagonal).sum())
     trace_of_square = float((squares**2 * (diagonal**2 - 1 / n**2)).sum()) + float(squares.sum()) ** 2 / n**2
-    return ClusterEstimate(mean, variance, trace**2 / trace_of_square, means.size)
+    n_clusters = means.size
+    if is_bounded(bounds):
+        pseudo_count = max(1.0, counts.mean() / 3)
+        means, counts = np.append(means, bounds), np.append(counts, (pseudo_count, pseudo_count))
+    mean, variance = _leave_one_out(means, counts)
+    return ClusterEstimate(mean, variance, trace**2 / trace_of_square, n_clusters)
 
 
 def _cluster_means(values: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -192,9 +219,8 @@ def _cluster_means(values: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray
     return np.bincount(members, weights=values) / counts, counts
 
 
-def _leave_one_out(means: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[float, float]:
+def _leave_one_out(means: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
     """Return the mean over clusters of these means and sizes, and its leave-one-cluster-out variance."""
-    means, counts = np.asarray(means, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     n_clusters, n = means.size, counts.sum()
     mean = float((counts * means).sum() / n)
     squares = (counts / (n - counts)) ** 2
@@ -207,9 +233,11 @@ def t_quantile(freedom: float) -> float:
 
 
 def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return Student's 95 % t interval of a mean."""
+    """Return Student's 95 % t interval of a mean; of values that are all the same Wilson's, or NaN without bounds."""
     if values.size < 2:
         return math.nan, math.nan
+    if np.ptp(values) <= 8 * np.finfo(float).eps * np.abs(values).max():
+        return _wilson(float(values.mean()), values.size, bounds) if is_bounded(bounds) else (math.nan, math.nan)
     # Not by `clipped_interval`: the order of the factors decides the last digit.
     half = t_quantile(values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
     return float(max(bounds[0], values.mean() - half)), float(min(bounds[1], values.mean() + half))

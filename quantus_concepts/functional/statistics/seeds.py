@@ -9,10 +9,13 @@ import numpy as np
 from captum_concepts.support.checks import check_axes, to_array
 from quantus_concepts.functional.arguments import Numbers, to_clusters
 from quantus_concepts.functional.statistics.intervals import (
+    UNBOUNDED,
     ClusterEstimate,
+    check_bounds,
     clipped_interval,
     cluster_estimate,
     interval,
+    is_bounded,
 )
 
 
@@ -23,8 +26,9 @@ def seeds_interval(
 
     More seeds average the trainings but not the images: an interval over the seeds' means alone shrinks as if the
     images were drawn anew for each seed, and covers .53 in place of .95 with ten seeds. The variance is the sum of two
-    parts: v1, the leave-one-cluster-out variance of the scores averaged over seeds by image, and v2, the variance of
-    the seeds' means divided by S. Satterthwaite's degrees of freedom are (v1 + v2)^2 / (v1^2 / df1 + v2^2 / (S - 1)).
+    parts: v1, the leave-one-cluster-out variance of the scores averaged over seeds by image, with the pseudo-clusters
+    of `interval` if both bounds are finite, and v2, the variance of the seeds' means divided by S. Satterthwaite's
+    degrees of freedom are (v1 + v2)^2 / (v1^2 / df1 + v2^2 / (S - 1)).
 
     Parameters
     ----------
@@ -43,12 +47,12 @@ def seeds_interval(
     tuple of float
         Low and high. Simulated coverage is .92 to .97 for 3 to 10 seeds and .89 to .97 for two
         (``docs/coverage.md``). With one seed it is `interval`, which holds within that seed only: it does not cover
-        another training. NaN for fewer than two images or clusters.
+        another training. NaN for fewer than two images or clusters, and if unbounded scores are all the same.
 
     Raises
     ------
     ValueError
-        If `scores` is not (S, N), or `clusters` not (N,).
+        If `scores` is not (S, N), `clusters` not (N,), or a score lies outside `bounds`.
 
     Notes
     -----
@@ -72,24 +76,26 @@ def seeds_interval(
     groups = to_clusters(clusters, values.shape[1], "image")
     if len(values) == 1:
         return interval(values[0], bounds, clusters)
-    estimate = seeds_estimate(values, groups)
+    check_bounds(values, bounds)
+    estimate = seeds_estimate(values, groups, bounds)
     if math.isnan(estimate.variance):
         return math.nan, math.nan
-    if estimate.variance == 0:
-        # All scores are equal: no seed says more than another.
+    scores_of_all = values[~np.isnan(values)]
+    if estimate.variance == 0 or (is_bounded(bounds) and any((scores_of_all == end).all() for end in bounds)):
+        # All seeds have the same scores: none says more than another.
         images = ~np.isnan(values).all(0)
         return interval(np.nanmean(values[:, images], 0), bounds, groups[images])
     return clipped_interval(estimate.mean, math.sqrt(estimate.variance), estimate.freedom, bounds)
 
 
-def seeds_estimate(values: np.ndarray, groups: np.ndarray) -> ClusterEstimate:
+def seeds_estimate(values: np.ndarray, groups: np.ndarray, bounds: tuple[float, float] = UNBOUNDED) -> ClusterEstimate:
     """Return mean, variance over images and seeds, and degrees of freedom of scores (S, N)."""
     defined = ~np.isnan(values)
     images, seeds = defined.any(0), defined.any(1)
     if seeds.sum() < 2:
         return cluster_estimate(np.empty(0), None)
     by_image, by_seed = np.nanmean(values[:, images], 0), np.nanmean(values[seeds], 1)
-    estimate = cluster_estimate(by_image, groups[images])
+    estimate = cluster_estimate(by_image, groups[images], bounds)
     of_images, of_seeds = estimate.variance, float(by_seed.var(ddof=1)) / len(by_seed)
     both = of_images + of_seeds
     freedom = both**2 / (of_images**2 / estimate.freedom + of_seeds**2 / (len(by_seed) - 1)) if both else math.nan
