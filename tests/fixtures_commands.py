@@ -72,8 +72,6 @@ COMMANDS = {
     "compose": "--n-per-pair 2 --image-size 32 --no-progress",
     "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1 --no-progress --device cpu",
     "substitute filter": f"--model empty {_MADE} --no-progress --device cpu",
-    "substitute sheet": f"--filtered filtered {_MADE} --no-progress",
-    "substitute export": f"--filtered filtered {_MADE} --no-progress",
 }
 
 

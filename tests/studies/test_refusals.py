@@ -29,8 +29,6 @@ BAD = {
     },
     "substitute generate": {"--birds Blue_Jya": "Blue_Jay", "--t-1 0.9": "--t-2", "--out made": "--out"},
     "substitute filter": {"--generated empty": "empty"},
-    "substitute sheet": {"--filtered empty": "manifest.csv", "--max-megabytes 0.001": "--max-megabytes"},
-    "substitute export": {"--ratings file.txt": "file.txt", "--out images": "images"},
 }
 
 

@@ -20,7 +20,7 @@ from captum_concepts.support.running import to_model
 from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Scored
+from quantus_concepts.metrics.host.observing import Observed, Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
@@ -256,7 +256,7 @@ class PASTAScore(ConceptMetric):
         scores = answers[:, self.scorer.questions.index(self.question)]
         return Rated(scores, np.full(len(scores), np.nan), why, None, explained, answers)
 
-    def keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Observed) -> None:
         """Keep what else the samples have."""
         scored = cast(Rated, scored)
         self.question_scores = dict(zip(self.scorer.questions, scored.answers.T, strict=True))

@@ -177,31 +177,29 @@ class Gallery:
         """Return the name of an image on the page."""
         return self._names.get(path) or self._add(path, resize_image(load_image(path), self.size))
 
-    def check(self, n_done: int, n_all: int, noun: str = "explanations", fewer: str = "--n-items") -> None:
+    def check(self, n_done: int, n_all: int) -> None:
         """Raise where the pictures are too many."""
         if self.n_bytes > self.max_megabytes * MEGABYTE:
             raise ValueError(
-                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} {noun} "
-                f"fill it. Take fewer with {fewer}, smaller pictures with --picture-size, or allow more with "
-                "--max-megabytes."
+                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} "
+                f"explanations fill it. Take fewer with --n-items, smaller pictures with --picture-size, or allow "
+                "more with --max-megabytes."
             )
 
     def render(
         self,
-        template: str,
         questions: Sequence[Mapping[str, object]],
         items: Sequence[Mapping[str, object]],
         seed: int,
-        texts: Mapping[str, str] | None = None,
         **content: object,
     ) -> str:
         """Render the page on which people answer questions about items."""
-        data = {"questions": questions, "pictures": self.pictures, "items": items, "seed": seed, **(texts or {})}
+        data = {"questions": questions, "pictures": self.pictures, "items": items, "seed": seed}
         # The browser keeps answers under this name.
         data["id"] = fingerprint_of(questions, items, seed)[:12]
         # Only "<" could end the script element early.
         script = Markup(json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
-        return render(template, data=script, n_items=len(items), n_questions=len(questions), **content)
+        return render("pasta/sheet.html.j2", data=script, n_items=len(items), n_questions=len(questions), **content)
 
     def _add(self, path: Path, picture: Tensor) -> str:
         # The name tells nothing of the file, so that nobody reads an explainer's name from the page.

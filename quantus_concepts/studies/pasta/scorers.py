@@ -98,9 +98,13 @@ def embed(folder: RunFolder, embedder: Embedder, explanations: Sequence[Explanat
         part = [explanations[place] for place in range(start, stop)]
         # What is in them, not what they are called: a folder may hold other pictures than yesterday.
         key = [embedder.encoder.fingerprint, embedder.settings, [vars(explanation) for explanation in part]]
-        made = folder.cached(f"embeddings {start}", key, lambda part=part: {"embeddings": embedder.embed(part)})
+        made = folder.cached(f"embeddings {start}", key, partial(_embed, embedder, part))
         parts.append(made["embeddings"])
     return torch.cat(parts)
+
+
+def _embed(embedder: Embedder, explanations: Sequence[Explanation]) -> dict[str, Tensor]:
+    return {"embeddings": embedder.embed(explanations)}
 
 
 def score_splits(
@@ -116,8 +120,8 @@ def score_splits(
     if plan.label_names is not None:
         names = [label or None for label in ratings.labels.tolist()]
         labels = label_indices(plan.label_names, names, len(ratings))
-    about = {"questions": plan.questions, "label_names": plan.label_names}
-    identity = [fingerprint_of(embeddings, labels), about, asdict(plan.settings), str(plan.device)]
+    about = [plan.questions, plan.label_names]
+    identity = [fingerprint_of(embeddings, labels), *about, asdict(plan.settings), str(plan.device)]
     frames, trained = [], {}
     for seed, split in plan.splits(ratings).items():
         of_test = embeddings[split.test], None if labels is None else labels[split.test]
@@ -125,8 +129,7 @@ def score_splits(
             name = f"{kind or 'scorer'} {seed} {model}"
             key = [*identity, goal, split.train, split.validation, seed, kind]
             if kind:
-                fit = partial(fit_regressor, kind, embeddings, goal, labels, train=split.train, **about)
-                scores = folder.cached(name, key, lambda fit=fit, of=of_test: {"scores": fit().score(*of)})["scores"]
+                scores = folder.cached(name, key, partial(_fit, kind, embeddings, goal, labels, split, plan))["scores"]
             else:
                 one = _train(folder, name, key, embeddings, goal, labels, split, seed, plan)
                 scores = one.scorer.score(*of_test)
@@ -151,6 +154,21 @@ def _models(plan: Plan, targets: np.ndarray, split: Split, seed: int) -> Iterato
         yield SHUFFLED, plan.only, shuffled
     for kind in KINDS if plan.regressors else ():
         yield REGRESSORS[kind], kind, targets
+
+
+def _fit(
+    kind: str, embeddings: Tensor, goal: np.ndarray, labels: Tensor | None, split: Split, plan: Plan
+) -> dict[str, Tensor]:
+    fitted = fit_regressor(
+        kind,
+        embeddings,
+        goal,
+        labels,
+        train=split.train,
+        questions=plan.questions,
+        label_names=plan.label_names,
+    )
+    return {"scores": fitted.score(embeddings[split.test], None if labels is None else labels[split.test])}
 
 
 def _train(
@@ -217,7 +235,7 @@ def rater_rows(ratings: RatedExplanations, plan: Plan, expected: np.ndarray | No
     for seed, split in plan.splits(ratings).items():
         for column, question in zip(plan.columns, plan.questions, strict=True):
             votes = ratings.votes[split.test, :, column]
-            about = {"question": question, "seed": seed, "modality": "all"}
+            about: Row = {"question": question, "seed": seed, "modality": "all"}
             if (human := human_figures(votes, plan.votes)) is not None:
                 rows += _rows(human, model=rater, **about)
             joined = ratings.targets(plan.votes)[split.test, column]

@@ -123,15 +123,9 @@
     return make("figure", {}, make("ol", { className: "concepts" }, ...rows), caption);
   }
 
-  // What can be answered: five points, or the words of the question, or those of the item.
-  const FIVE = ["1", "2", "3", "4", "5"];
-  const wordsOf = (question, index) => items[index].answers?.[question.name] ?? question.answers ?? null;
-  const nAnswers = (question, index) => (wordsOf(question, index) ?? FIVE).length;
+  const POINTS = 5;
 
   function section(parts, heading, imageName) {
-    if (!parts.map && !parts.concepts) {
-      return make("div", { className: "section" }, side(parts.image, [parts.label], imageName));
-    }
     const scale = make("span", { className: "scale" });
     scale.setAttribute("aria-hidden", "true");
     // The colours of a picture drawn elsewhere are not known.
@@ -151,7 +145,7 @@
     const change = questions[question].change ? questions[question].name : "";
     const name = `${index}:${change}`;
     if (drawn === name) return;
-    at("says").replaceChildren(data.says ?? "The program sees: ", make("b", { textContent: item.label }));
+    at("says").replaceChildren("The program sees: ", make("b", { textContent: item.label }));
     at("says").hidden = !item.label;
     const boxes = [section(item.sections.shown, change ? "Before" : "", "the image")];
     if (change) {
@@ -165,17 +159,15 @@
     drawn = name;
   }
 
-  function build(index = 0) {
+  function build() {
     const fields = questions.map((question, number) => {
-      const words = wordsOf(question, index);
-      const ends = words ? [] : question.ends;
       const field = make("fieldset", { id: `field-${number}`, tabIndex: -1 });
       field.append(make("legend", {}, make("small", { textContent: `${number + 1}.` }), ` ${question.text}`));
-      const points = make("div", { className: words ? "points worded" : "points" });
-      for (let vote = 1; vote <= (words ?? FIVE).length; vote++) {
-        const end = { 1: ends[0], 5: ends[1] }[vote];
+      const points = make("div", { className: "points" });
+      for (let vote = 1; vote <= POINTS; vote++) {
+        const end = { 1: question.ends[0], 5: question.ends[1] }[vote];
         const input = make("input", { type: "radio", name: question.name, value: String(vote) });
-        input.setAttribute("aria-label", words ? words[vote - 1] : end ? `${vote}, ${end}` : String(vote));
+        input.setAttribute("aria-label", end ? `${vote}, ${end}` : String(vote));
         // The space bar clicks too, without a pointer: people may still be choosing then.
         input.addEventListener("click", (event) => {
           const position = base() + number;
@@ -185,14 +177,12 @@
         input.addEventListener("focus", () => {
           if (questionAt(state.position) !== number) go(base() + number, false);
         });
-        points.append(make("label", {}, input, words ? `${vote <= 9 ? `${vote} ` : ""}${words[vote - 1]}` : String(vote)));
+        points.append(make("label", {}, input, String(vote)));
       }
       field.append(points);
-      if (!words) {
-        const below = make("p", { className: "ends" }, ...ends.map((textContent) => make("span", { textContent })));
-        below.setAttribute("aria-hidden", "true");
-        field.append(below);
-      }
+      const below = make("p", { className: "ends" }, ...question.ends.map((textContent) => make("span", { textContent })));
+      below.setAttribute("aria-hidden", "true");
+      field.append(below);
       return field;
     });
     at("questions").replaceChildren(...fields);
@@ -209,7 +199,7 @@
 
   function tell() {
     const given = count(state.answers);
-    at("place").textContent = `${data.noun ?? "Explanation"} ${Math.floor(state.position / questions.length) + 1} of ${items.length}`;
+    at("place").textContent = `Explanation ${Math.floor(state.position / questions.length) + 1} of ${items.length}`;
     at("progress").value = given / total;
     at("given").textContent = `${given} of ${total} answers`;
   }
@@ -227,7 +217,6 @@
     const now = questionAt(state.position);
     const fresh = drawn === null || !drawn.startsWith(`${index}:`);
     draw(index, now);
-    if (fresh && items[index].answers) build(index);
     questions.forEach((question, number) => {
       const vote = state.answers[index][question.name];
       for (const input of at("questions").elements[question.name]) input.checked = input.value === String(vote);
@@ -273,8 +262,7 @@
     const rated = items.map((item, i) => [item, state.answers[i]]).filter(([, votes]) => Object.keys(votes).length);
     return rated.map(([item, votes]) => {
       const asked = questions.filter(({ name }) => name in votes);
-      const given = (question) => wordsOf(question, items.indexOf(item))?.[votes[question.name] - 1] ?? votes[question.name];
-      const sorted = Object.fromEntries(asked.map((question) => [question.name, given(question)]));
+      const sorted = Object.fromEntries(asked.map(({ name }) => [name, votes[name]]));
       return { ...item.record, Annotation: [{ annotator: state.annotator, ...sorted }] };
     });
   }
@@ -294,9 +282,8 @@
   // What ↑ and ↓ do: the point before or after the one chosen, without going on.
   function choose(step) {
     const now = questionAt(state.position);
-    const most = nAnswers(questions[now], itemAt(state.position));
-    const vote = state.answers[itemAt(state.position)][questions[now].name] ?? (step > 0 ? 0 : most + 1);
-    const next = Math.min(Math.max(vote + step, 1), most);
+    const vote = state.answers[itemAt(state.position)][questions[now].name] ?? (step > 0 ? 0 : POINTS + 1);
+    const next = Math.min(Math.max(vote + step, 1), POINTS);
     answer(now, next);
     at("questions").elements[questions[now].name][next - 1].focus();
   }
@@ -304,9 +291,8 @@
   document.addEventListener("keydown", (event) => {
     if (at("rate").hidden || event.ctrlKey || event.metaKey || event.altKey) return;
     const onButton = event.target instanceof HTMLButtonElement;
-    if (/^[1-9]$/.test(event.key)) {
-      const most = nAnswers(questions[questionAt(state.position)], itemAt(state.position));
-      if (event.repeat || Number(event.key) > most) return;
+    if (/^[1-5]$/.test(event.key)) {
+      if (event.repeat) return;
       answer(questionAt(state.position), Number(event.key));
       go(state.position + 1);
     } else if (event.key === "ArrowLeft" || event.key === "Backspace") go(state.position - 1);

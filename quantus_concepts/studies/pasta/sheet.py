@@ -116,7 +116,6 @@ def write_sheet(
         items.append({"record": empty_record(file), "label": readable_name(file.label), "sections": sections})
         gallery.check(len(items), len(files))
     page = gallery.render(
-        "pasta/sheet.html.j2",
         [_question_fields(name) for name in questions],
         items,
         seed,

@@ -1,10 +1,8 @@
-"""The commands `substitute ...`: images of birds with one attribute replaced, made, filtered, rated and exported."""
+"""The commands `substitute ...`: images of birds with one attribute replaced, made and filtered."""
 
-from quantus_concepts.studies.substitute.command import export, filter_images, generate, sheet
+from quantus_concepts.studies.substitute.command import filter_images, generate
 
 COMMANDS = {
     "substitute generate": generate,
     "substitute filter": filter_images,
-    "substitute sheet": sheet,
-    "substitute export": export,
 }

@@ -1,4 +1,4 @@
-"""The commands `substitute generate`, `filter`, `sheet` and `export`."""
+"""The commands `substitute generate` and `substitute filter`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,6 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="auto: bfloat16 on a GPU, else float32.")
 ]
 Generated = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder that `substitute generate` wrote.")]
-Filtered = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True, file_okay=False, help="Folder that `substitute filter` wrote; by default all images count."
-    ),
-]
 
 
 def generate(
@@ -150,103 +144,6 @@ def filter_images(
     counts = manifest.groupby("pair")["kept"].sum()
     reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["decision"].value_counts().items())
     typer.echo(f"{(counts > 0).sum()} of {len(pairs)} pairs are left, {counts.sum()} images: {reasons}.")
-    return folder.path
-
-
-def sheet(
-    *,
-    generated: Generated,
-    filtered: Filtered = None,
-    ask: Annotated[
-        Literal["verify", "choose"], typer.Option(help="verify (attribute and bird) or choose (among the group's).")
-    ] = "verify",
-    n_per_attribute: Annotated[int, typer.Option(min=1, help="Images of each attribute, drawn with --seed.")] = 40,
-    picture_size: Annotated[int, typer.Option(min=32, max=2048, help="Longer side of the pictures in pixels.")] = 512,
-    max_megabytes: Annotated[
-        float, typer.Option(min=0, max=2000, help="Maximum size of the page in megabytes.")
-    ] = 50.0,
-    seed: options.Seed = 0,
-    progress: options.Progress = True,
-    out: options.Out = None,
-    overwrite: options.Overwrite = False,
-) -> Path:
-    """Write a page on which people say whether the attribute is there and the bird still the same.
-
-    Or, with --ask choose, which of the group's attributes is there. For a browser without network; answers are saved
-    as a file, for `substitute export`.
-
-    Example: quantus-concepts substitute sheet --generated generated --filtered filtered
-
-    Example: quantus-concepts substitute sheet --generated generated --ask choose --out choose
-    """
-    given = options.given_settings(locals())
-    from quantus_concepts.studies._kit.folder import RunFolder
-    from quantus_concepts.studies.substitute.filtering import kept_images
-    from quantus_concepts.studies.substitute.page import PAGE, draw_images, render_sheet
-
-    images = draw_images(kept_images(generated, filtered), n_per_attribute, seed)
-    with RunFolder("substitute sheet", given, out, overwrite=overwrite) as folder:
-        page = render_sheet(
-            images, generated, ask == "choose", seed, (picture_size, max_megabytes), show_progress=progress
-        )
-        folder.write(PAGE, page)
-    typer.echo(f"{len(images)} images of {images['pair'].nunique()} pairs. {PAGE} needs no network.")
-    typer.echo("Send it to whoever checks. Their files go to quantus-concepts substitute export --ratings FILE.")
-    return folder.path
-
-
-def export(
-    *,
-    generated: Generated,
-    filtered: Filtered = None,
-    ratings: Annotated[
-        list[Path] | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="File that a person saved on the page; may be given several times."
-        ),
-    ] = None,
-    min_yes: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the answers that must find a pair's attribute.")
-    ] = 0.5,
-    rows_per_file: Annotated[int, typer.Option(min=1, help="Images of each Parquet file.")] = 5000,
-    progress: options.Progress = True,
-    out: options.Out = None,
-    overwrite: options.Overwrite = False,
-) -> Path:
-    """Write the images that were kept in the format in which SUB is published: Parquet files.
-
-    With the answers of people, pairs whose attribute too few found are left out.
-
-    Example: quantus-concepts substitute export --generated generated --filtered filtered
-
-    Example: quantus-concepts substitute export --generated generated --ratings ann.json --ratings ben.json --out SUB
-    """
-    given = options.given_settings(locals())
-    from quantus_concepts.studies._kit.folder import RunFolder
-    from quantus_concepts.studies.substitute.filtering import kept_images
-    from quantus_concepts.studies.substitute.parquet import ANSWERS, answers_text, read_ratings, write_parquet
-
-    images = kept_images(generated, filtered)
-    lines = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
-    answers = read_ratings(ratings) if ratings else None
-    if answers is not None:
-        shares = answers.groupby("pair")["found"].mean()
-        bad = set(shares[shares < min_yes].index) & set(images["pair"])
-        lines.append(
-            f"{len(answers)} answers of {answers['annotator'].nunique()} people on {len(shares)} pairs; the attribute "
-            f"is found in {answers['found'].mean():.1%}, and the bird is still the bird in "
-            f"{answers['faithful'].mean():.1%}. {len(bad)} pairs are left out, of whose answers fewer than "
-            f"{min_yes:.0%} find it."
-        )
-        images = images[~images["pair"].isin(bad)]
-        if images.empty:
-            raise ValueError("People found too few attributes: no pair is left. Lower --min-yes, or generate others.")
-    with RunFolder("substitute export", given, out, overwrite=overwrite) as folder:
-        write_parquet(folder, images, generated, rows_per_file, show_progress=progress)
-        if answers is not None:
-            folder.write(ANSWERS, answers_text(answers))
-    for line in [*lines, f"{len(images)} images of {images['pair'].nunique()} pairs written."]:
-        typer.echo(line)
     return folder.path
 
 

@@ -12,14 +12,13 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from captum_concepts.support.files import check_plain_file, quote, shorten
+from captum_concepts.support.files import quote
 from captum_concepts.support.images import load_pixels
 from captum_concepts.support.lazy import check_extra
 from captum_concepts.support.progress import progress as show_progress
-from quantus_concepts.datasets.folders import inside
 from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies.substitute.pairs import OTHER, Pair, images_of, options_of, read_pairs, words_of
+from quantus_concepts.studies.substitute.pairs import OTHER, Pair, images_of, options_of, words_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -160,19 +159,6 @@ def decide(pair: Pair, answers: pd.DataFrame, keep_share: float) -> pd.DataFrame
     return table
 
 
-def read_manifest(folder: Path) -> pd.DataFrame:
-    """Return the decisions of `substitute filter`."""
-    file = folder / MANIFEST
-    try:
-        check_plain_file(file, "File")
-        table = pd.read_csv(file, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"Expected {folder} to hold {MANIFEST}, as `substitute filter` writes it ({error}).") from None
-    if missing := [name for name in COLUMNS if name not in table.columns]:
-        raise ValueError(f"Expected {file} to have the columns {COLUMNS} but it lacks {missing}.")
-    return table
-
-
 def _ask(model: LetterModel, pair: Pair, images: list[Path], root: Path, batch_size: int) -> pd.DataFrame:
     rows = []
     for start in range(0, len(images), batch_size):
@@ -192,28 +178,3 @@ def _check_letters(tables: list[pd.DataFrame]) -> None:
             f"Expected `--model` to answer with the letter of a choice but it did on none of "
             f"{sum(map(len, tables))} images, on the last with {quote(answer)}. Take one that follows instructions."
         )
-
-
-def kept_images(generated: Path, filtered: Path | None) -> pd.DataFrame:
-    """Return pair, bird, attribute and image of the images that are kept; the image is a path in `generated`."""
-    columns = ["pair", "bird", "attribute", "image"]
-    if filtered is None:
-        rows = [
-            (pair.name, pair.bird, pair.attribute, path.relative_to(generated).as_posix())
-            for name, pair in read_pairs(generated).items()
-            for path in images_of(generated / name)
-        ]
-        images = pd.DataFrame(rows, columns=columns)
-    else:
-        manifest = read_manifest(filtered)
-        images = manifest[manifest["kept"].astype(str) == "True"][columns].reset_index(drop=True)
-        places = [inside(generated, name, f"{filtered / MANIFEST}, column image") for name in images["image"]]
-        missing = [place.name for place in places if not place.is_file()]
-        if missing:
-            raise ValueError(
-                f"Expected `--generated` to hold the images of {filtered / MANIFEST} but {len(missing)} of "
-                f"{len(images)} are missing: {shorten(', '.join(missing))}. Give the folder that was filtered."
-            )
-    if images.empty:
-        raise ValueError(f"No image of {generated} is left. Generate more, or keep a larger share.")
-    return images
