@@ -18,7 +18,7 @@ from captum_concepts import ConceptBank, LayerFeatures, embed, fit_logistic
 from quantus_concepts.datasets import CUB200
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.functional import interval, part_specificity
-from quantus_concepts.functional.attribution.regions import hits_of_parts, pixels_of
+from quantus_concepts.functional.attribution.regions import pixel_hits, pixels_of
 
 
 def accuracy(head: torch.nn.Module, values: Tensor, labels: Tensor) -> str:
@@ -113,14 +113,14 @@ def place(
     first = test.masked_fill(part_of_concept < 0, -torch.inf).argmax(1)
     parts = part_of_concept[first]
     concept_maps = torch.einsum("nd,ndhw->nhw", bank.cavs[first], maps)
-    hits = hits_of_parts(
+    hits = pixel_hits(
         concept_maps, pixels_of(points, (size, size)), (size, size), (1.0,)
     )
     hits = hits[..., 0]
     counts = torch.bincount(
         part_of_concept[part_of_concept >= 0], minlength=hits.shape[1]
     )
-    specificity = part_specificity(hits, parts, counts.float())[1]
+    specificity = part_specificity(hits, parts, counts.float()).difference
     gain = hits.gather(1, parts[:, None])[:, 0]
     for part in parts.unique():
         gain[parts == part] -= hits[parts != part, part].nanmean()

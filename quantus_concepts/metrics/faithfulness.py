@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from captum_concepts.support.checks import check_choice, check_normalisation, check_range, check_whole
 from captum_concepts.support.running import tensor_output, to_host, to_model
-from quantus_concepts.functional.attribution.faithfulness import faithfulness, pixel_counts, pixel_ranks
+from quantus_concepts.functional.attribution.faithfulness import faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.host.checks import check_images, check_outputs, checked_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
@@ -235,7 +235,7 @@ class Faithfulness(ConceptMetric):
         chunk = self.chunk_size or n_samples
         images = to_model(model, x_batch)
         prepared = self._pixels.prepare(x_batch, images)
-        ranks = pixel_ranks(maps.to(images.device), prepared.order)
+        ranks = relevance_ranks(maps.to(images.device), prepared.order)
         counts = pixel_counts(maps[0].numel(), self.thresholds)
         # Several percentages of a small image are the same pixels.
         distinct = counts[counts > 0].unique()

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
+from captum_concepts import Backbone, BottleneckCBM, ConceptBank, LayerFeatures, PostHocCBM, ResidualCBM, from_timm
 from captum_concepts.backbones.named import build_backbone, check_source
 from simulated_device import simulated_device
 from tiny_models import seeded
@@ -102,6 +102,64 @@ def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...
         ResidualCBM.load(path, network(1))
 
 
+LAYERS: dict[str, tuple[nn.Module, Any]] = {
+    "linear": (seeded(nn.Linear(4, 3), 5), torch.sigmoid),
+    "layers": (nn.Sequential(seeded(nn.Linear(4, 6), 5), nn.ReLU(), seeded(nn.Linear(6, 3), 6)).eval(), None),
+    "module": (seeded(nn.Linear(4, 3), 5), nn.Tanh()),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize("form", ["file", "folder"])
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_a_bottleneck_model_comes_back_to_the_bit(tmp_path: Path, case: str, form: str, with_residual: bool) -> None:
+    layer, activation = LAYERS[case]
+    backbone = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
+    names, classes = ["red | wing", "long\ntail", "größer"], list("abcde")
+    cbm: Any = BottleneckCBM(backbone, layer, HEADS["layers"], names, classes, activation=activation)
+    kind: Any = BottleneckCBM
+    if with_residual:
+        cbm, kind = ResidualCBM(cbm, seeded(nn.Linear(4, 5), 4)), ResidualCBM
+    cbm.eval()
+    if form == "file":
+        cbm.save(tmp_path / "model.safetensors")
+        loaded = kind.load(tmp_path / "model.safetensors", network())
+    else:
+        cbm.save_pretrained(tmp_path / "model")
+        assert "größer" in (tmp_path / "model/README.md").read_text(encoding="utf-8")
+        loaded = kind.from_pretrained(tmp_path / "model", network())
+    assert type(loaded) is kind
+    assert torch.equal(loaded(IMAGES), cbm(IMAGES))
+    assert torch.equal(loaded.concept_predictor(IMAGES), cbm.concept_predictor(IMAGES))
+    assert (loaded.concept_layer.names, loaded.class_names, loaded.bounded) == (names, classes, cbm.bounded)
+    assert (loaded.source, loaded.normalisation) == (backbone.source, backbone.normalisation)
+    assert not loaded.training
+    with pytest.raises(ValueError, match=r"weights.*strict=False"):
+        kind.load(tmp_path / ("model.safetensors" if form == "file" else "model"), network(1))
+
+
+def test_a_bottleneck_model_without_names_comes_back_without_them(path: Path) -> None:
+    BottleneckCBM(network(), nn.Linear(4, 3), head()).save(path)
+    loaded = BottleneckCBM.load(path, network())
+    assert not hasattr(loaded.concept_layer, "names")
+    assert loaded.class_names is None
+
+
+def test_what_no_file_holds_of_a_bottleneck_model_is_refused(path: Path) -> None:
+    class Own(nn.Linear):
+        """May compute something else."""
+
+    for layer, options, message in (
+        (Own(4, 3), {}, "concept_layer.* nn.Linear.* but got Own"),
+        (nn.Conv2d(4, 3, 1), {}, "hold an nn.Linear .*Conv2d"),
+        (nn.Linear(4, 3), {"activation": torch.tanh}, r"Pass nn.Tanh\(\)"),
+        (nn.Linear(4, 3), {"project": print}, "need no `project`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            BottleneckCBM(network(), layer, head(), **options).save(path)
+    assert not path.exists()
+
+
 def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import timm
 
@@ -188,7 +246,7 @@ def test_files_with_other_content_are_refused(path: Path, case: str) -> None:
 
 
 def test_what_cannot_be_written_is_refused(path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`head` .* Save the bank with `cbm.bank.save\(path\)`"):
+    with pytest.raises(ValueError, match=r"`head` .*, the bank with `cbm.bank.save\(path\)`"):
         PostHocCBM(network(), bank(), Disguised(3, 5)).save(path)
     with pytest.raises(FileNotFoundError, match="There is no concept model"):
         PostHocCBM.load(path, network())

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import torch
 from huggingface_hub import HfApi, ModelCard
-from huggingface_hub.utils import RevisionNotFoundError
+from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.utils import RevisionNotFoundError, get_session
 from torch import nn
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM
@@ -101,3 +102,20 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
     ):
         assert line in lines, line
     assert "note = \\*bold\\* &lt;b>." in card.text
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_hub_out_of_reach_is_one_sentence(
+    hub: Path, cbm: PostHocCBM, monkeypatch: pytest.MonkeyPatch, offline: bool
+) -> None:
+    def create(*arguments: object, **options: object) -> None:
+        if offline:
+            raise OfflineModeIsEnabled("Cannot reach https://huggingface.co: offline mode is enabled.")
+        get_session().get("http://127.0.0.1:9/")
+
+    monkeypatch.setattr(HfApi, "create_repo", create)
+    with pytest.raises(ConnectionError, match=r"^The Hugging Face hub at http\S+ cannot be reached") as raised:
+        cbm.push_to_hub("someone/birds", token="hf_x")
+    assert raised.value.__suppress_context__
+    assert "save_pretrained" in str(raised.value)
+    assert "\n" not in str(raised.value)

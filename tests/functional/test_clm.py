@@ -25,10 +25,12 @@ def test_agrees_with_the_reference():
     hits[torch.rand(40, 6, generator=generator) < 0.5] = NAN
     for top_l in range(1, 7):
         np.testing.assert_allclose(clm(hits, top_l), reference.clm(hits, top_l), atol=1e-6)
+        # As metrics call it: several l at once, of several explanations.
+        both = clm(torch.stack([hits, hits]), (1, top_l))
+        np.testing.assert_array_equal(both[1], torch.stack([clm(hits, 1), clm(hits, top_l)], 1))
 
 
 test_refused = refusals(
-    (lambda: clm(torch.ones(3), 1), r"`hits` to have shape \(N, l_max\)"),
-    (lambda: clm(torch.ones(2, 3) * 2, 1), r"`hits` to lie in \[0, 1\] .*Pass NaN where a part is not visible"),
+    (lambda: clm(torch.tensor(1.0), 1), r"`hits` to have shape \(..., l_max\)"),
     (lambda: clm(torch.ones(2, 3), 4), r"`top_l` to lie in \[1, 3\]"),
 )

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from quantus_concepts.datasets import PaintedBirds
-from quantus_concepts.functional import interval, part_specificity, regions
+from quantus_concepts.functional import interval, part_specificity
+from quantus_concepts.functional.attribution import regions
 from reference import part_specificity as reference
 from refusals import refusals
 
@@ -17,10 +18,12 @@ NAN = float("nan")
 def test_by_hand():
     # Own part hit, others 1/2 and 0; own part hidden; no other part visible; weights 1 and 3 of the others.
     hits = torch.tensor([[1, 0.5, 0], [1, NAN, 0], [0.5, NAN, NAN], [0, 1, 0.2]])
-    elsewhere, difference = part_specificity(hits, torch.tensor([0, 1, 0, 0]))
+    own, elsewhere = part_specificity(hits, torch.tensor([0, 1, 0, 0]))
+    difference = own - elsewhere
     np.testing.assert_allclose(elsewhere, [0.25, NAN, NAN, 0.6], atol=1e-7)
     np.testing.assert_allclose(difference, [0.75, NAN, NAN, -0.6], atol=1e-7)
-    elsewhere, difference = part_specificity(hits, torch.tensor([0, 1, 0, 0]), torch.tensor([9.0, 1, 3]))
+    own, elsewhere = part_specificity(hits, torch.tensor([0, 1, 0, 0]), torch.tensor([9.0, 1, 3]))
+    difference = own - elsewhere
     np.testing.assert_allclose(elsewhere, [0.125, NAN, NAN, 0.4], atol=1e-7)
     np.testing.assert_allclose(difference, [0.875, NAN, NAN, -0.4], atol=1e-7)
 
@@ -31,9 +34,11 @@ def test_agrees_with_the_reference():
     hits[torch.rand(60, 5, generator=generator) < 0.5] = NAN
     parts = torch.randint(5, (60,), generator=generator)
     weights = torch.tensor([1.0, 0, 2, 5, 3])
-    specificity = part_specificity(hits, parts, weights)
+    found = part_specificity(hits, parts, weights)
     for ours, theirs in zip(
-        specificity, reference.part_specificity(hits.tolist(), parts.tolist(), weights), strict=True
+        (found.others, found.difference),
+        reference.part_specificity(hits.tolist(), parts.tolist(), weights),
+        strict=True,
     ):
         np.testing.assert_allclose(ours, np.array(theirs, dtype=float), atol=1e-6)
 
@@ -45,14 +50,14 @@ def birds():
 
 def hits_of_parts(birds, maps):
     """Return (N, P), of one map (h, w) for each image."""
-    return regions.hits_of_parts(maps, regions.pixels_of(birds.points, (64, 64)), (64, 64), (1.0,))[..., 0]
+    return regions.pixel_hits(maps, regions.pixels_of(birds.points, (64, 64)), (64, 64), (1.0,))[..., 0]
 
 
 def specificity(birds, hits, concepts):
     """Return (N,), of the concept that the map of each image is said to be of."""
     parts = birds.part_of_concept
     weights = torch.bincount(parts[parts >= 0], minlength=birds.points.shape[1]).float()
-    return part_specificity(hits, parts[concepts], weights)[1].numpy()
+    return part_specificity(hits, parts[concepts], weights).difference.numpy()
 
 
 def draw_concepts(birds, rng):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import point_hits, regions, threshold_hits
+from quantus_concepts.functional import point_hits, threshold_hits
+from quantus_concepts.functional.attribution import regions
 from reference import clm as reference
 from reference.chance import at_chance
 from refusals import refusals
@@ -123,7 +124,7 @@ def test_hits_no_hit_depends_on_the_batch_or_the_chunk(monkeypatch, chunk):
     np.testing.assert_array_equal(torch.cat(one_by_one), hits)
     # As one of several parts of its map, too.
     parts = regions.pixels_of(torch.stack([points.flip(0), points], 1), (32, 32))
-    np.testing.assert_array_equal(regions.hits_of_parts(maps, parts, (32, 32), ALPHAS)[:, 1], hits)
+    np.testing.assert_array_equal(regions.pixel_hits(maps, parts, (32, 32), ALPHAS)[:, 1], hits)
 
 
 def test_thresholds_by_hand():

@@ -52,7 +52,8 @@ def settings_json(value: object) -> str:
 def read_bank(source: Path, device: str) -> BankContents:
     """Read a file that `write_bank` has written; nothing in it is executed."""
     tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
-    check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept bank", "ConceptBank.save")
+    fits = header.get("kind") == _KIND and {*TENSORS} <= tensors.keys()
+    check_kind_of_file(source, fits, tensors, "concept bank", "ConceptBank.save")
     tensors = {name: tensors[name] for name in ALL_TENSORS if name in tensors}
     # Files of the first version have none.
     if header.get("sha256", expected := _checksum(header, tensors)) != expected:
@@ -88,7 +89,7 @@ def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dic
 
 def check_kind_of_file(source: Path, fits: bool, tensors: dict[str, Tensor], what: str, writer: str) -> None:
     """Raise where a safetensors file holds something else."""
-    if not fits or not {*TENSORS} <= tensors.keys():
+    if not fits:
         raise ValueError(
             f"{source} is a safetensors file of another kind: it holds {shorten(sorted(tensors)[:5])} instead of a "
             f"{what}. Pass a file written by `{writer}`."

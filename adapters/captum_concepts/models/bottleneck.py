@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool, resolve_stages
-from captum_concepts.models.chain import ConceptChain, check_width
+from captum_concepts.models.chain import check_class_names, check_width
+from captum_concepts.models.files import ModelContents, backbone_facts
+from captum_concepts.models.store import StoredCBM
+from captum_concepts.support.checks import check_names
 from captum_concepts.support.running import first_floating, without_autocast
 
 _SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
 
 
 class BottleneckLayer(nn.Module):
-    """The user's concept layer with its activation: embeddings (N, d) to concept values (N, L)."""
+    """The user's concept layer with its activation: embeddings (N, d) to concept values (N, L).
 
-    def __init__(self, layer: nn.Module, activation: Callable[[Tensor], Tensor] | None) -> None:
+    It has an attribute `names` where the names of the concepts are known.
+    """
+
+    names: list[str]
+
+    def __init__(
+        self, layer: nn.Module, activation: Callable[[Tensor], Tensor] | None, names: Sequence[str] | None = None
+    ) -> None:
         super().__init__()
         self.layer = layer
         self.activation = activation
         self.training = layer.training
+        if names is not None:
+            n_concepts = getattr(layer, "out_features", getattr(layer, "out_channels", None))
+            self.names = check_names(names, len([*names]) if n_concepts is None else n_concepts)
 
     def forward(self, embedding: Tensor) -> Tensor:
         """Return concept values (N, L), computed in the layer's own type also under autocast."""
@@ -37,12 +51,15 @@ class BottleneckLayer(nn.Module):
             return logits if self.activation is None else self.activation(logits)
 
 
-class BottleneckCBM(ConceptChain):
+class BottleneckCBM(StoredCBM):
     r"""Encoder, concept layer and head presented as a chain of three models.
 
     Values are ``activation(concept_layer(pool(features(images))))``. Maps are Eq. 2 of Aysel et al. 2025
     with the rows of the concept layer's weight: a decomposition (but for the bias) of a concept's *logit*
     where pooling is the mean, not of what the activation makes of it.
+
+    `save`, `load`, `save_pretrained`, `from_pretrained` and `push_to_hub` are as of `PostHocCBM`: files hold concept
+    layer, head and names, and no backbone. They can be written where concept layer and head are plain layers.
 
     Parameters
     ----------
@@ -53,6 +70,10 @@ class BottleneckCBM(ConceptChain):
         else, for which there are maps only with `project`.
     head : nn.Module
         Concept values (N, L) to class logits (N, K).
+    names : sequence of str, optional
+        L names of the concepts, which tables, plots and pages then show.
+    class_names : sequence of str, optional
+        K names of the classes, likewise.
     pool : "mean" or callable
         As in `PostHocCBM`.
     maps : callable, optional
@@ -71,16 +92,20 @@ class BottleneckCBM(ConceptChain):
     Raises
     ------
     ValueError
-        If `concept_layer` is a convolution over more than one pixel, or ends with a second sigmoid.
+        If `concept_layer` is a convolution over more than one pixel, or ends with a second sigmoid; if there are not as
+        many names as concepts or classes, or two are the same.
     """
 
     concept_layer: BottleneckLayer
+    _kind = "BottleneckCBM"
 
     def __init__(
         self,
         features: nn.Module | Backbone,
         concept_layer: nn.Module,
         head: nn.Module,
+        names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
         pool: Pool = "mean",
         maps: Maps | None = None,
         activation: Callable[[Tensor], Tensor] | None = torch.sigmoid,
@@ -97,8 +122,10 @@ class BottleneckCBM(ConceptChain):
         elif isinstance(concept_layer, nn.Conv2d):
             channels = concept_layer.in_channels
         check_width(head, getattr(concept_layer, "out_features", getattr(concept_layer, "out_channels", None)))
-        super().__init__(module, pooling, BottleneckLayer(concept_layer, activation), head, channels)
+        super().__init__(module, pooling, BottleneckLayer(concept_layer, activation, names), head, channels)
         self.project = project
+        self.class_names = None if class_names is None else check_class_names(class_names, head)
+        self.know_backbone(features)
 
     @property
     def linear_pool(self) -> bool:
@@ -140,6 +167,50 @@ class BottleneckCBM(ConceptChain):
         if isinstance(self._layer, nn.Linear):
             return self._layer.out_features
         return self._layer.out_channels if isinstance(self._layer, nn.Conv2d) else None
+
+    def _contents(self) -> ModelContents:
+        width = next((part.in_features for part in self._layer.modules() if isinstance(part, nn.Linear)), None)
+        if self.project is not None or width is None:
+            raise ValueError(
+                "Expected the concept layer of the model, to be written to a file, to hold an nn.Linear and to need no "
+                f"`project` but got {type(self._layer).__name__}. Save its state dict, and build the model anew of it."
+            )
+        return ModelContents(
+            head=self.head,
+            backbone=backbone_facts(self.features, self.pooling, width, self.source, self.normalisation),
+            layer=self._layer,
+            activation=_as_module(self.concept_layer.activation),
+            names=getattr(self.concept_layer, "names", None),
+            class_names=self.class_names,
+        )
+
+    @classmethod
+    def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
+        activation = {nn.Identity: None, nn.Sigmoid: torch.sigmoid}.get(type(contents.activation), contents.activation)
+        model = cls(
+            features,
+            contents.layer,
+            contents.head,
+            contents.names,
+            contents.class_names,
+            pool=pool,
+            maps=maps,
+            activation=activation,
+        )
+        model.know_file(contents)
+        return model
+
+
+def _as_module(activation: Callable[[Tensor], Tensor] | None) -> nn.Module:
+    """Return an activation as the module that files hold, or raise."""
+    if activation is None or activation in _SIGMOIDS:
+        return nn.Identity() if activation is None else nn.Sigmoid()
+    if not isinstance(activation, nn.Module):
+        raise ValueError(
+            "Expected the activation of the model, to be written to a file, to be a module, the sigmoid or None but "
+            f"got {activation!r}. Pass nn.Tanh() in place of torch.tanh, for instance."
+        )
+    return activation
 
 
 def _check_without_sigmoid(layer: nn.Module) -> None:

@@ -29,7 +29,7 @@ def make_card(
     license: str | None = None,
 ) -> ModelCard:
     """Return the card: what the model is, how to load it, its backbone, its concepts and scores."""
-    bank = model.bank
+    bank, names = model.bank, model.concept_names
     base = (model.backbone.source or "").split(":", 2)
     metadata = ModelCardData(
         library_name="quantus-concepts",
@@ -39,6 +39,7 @@ def make_card(
         base_model=base[2] if base[0] == "transformers" else f"timm/{base[1]}" if base[0] == "timm" else None,
     )
     widths = [layer.out_features for layer in model.head.modules() if isinstance(layer, nn.Linear)]
+    accuracies = [] if bank is None else zip(bank.names, bank.test_accuracy, bank.train_accuracy, strict=True)
     return ModelCard.from_template(
         metadata,
         template_path=str(Path(__file__).with_name("card.md")),
@@ -48,8 +49,10 @@ def make_card(
         model=model,
         backbone=model.backbone,
         bank=bank,
+        names=names,
+        concepts="concepts" if names is None else f"{len(names)} concepts",
         classes=f"{widths[-1]} classes" if widths else "classes",
-        accuracies=list(zip(bank.names, bank.test_accuracy.tolist(), bank.train_accuracy.tolist(), strict=True)),
+        accuracies=[(name, *map(float, numbers)) for name, *numbers in accuracies],
         metrics=metrics,
         rows=_ROWS,
         text=_text,

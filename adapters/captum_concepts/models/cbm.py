@@ -117,9 +117,7 @@ class PostHocCBM(StoredCBM):
         check_width(head, len(bank))
         layer.training = pooling.training = module.training
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
-        if isinstance(features, Backbone):
-            self.source, self.normalisation = features.source, features.normalisation
-            self.image_size = features.image_size
+        self.know_backbone(features)
 
     @property
     def bank(self) -> ConceptBank:
@@ -166,15 +164,19 @@ class PostHocCBM(StoredCBM):
         bank = self.bank
         facts = backbone_facts(self.features, self.pooling, bank.cavs.shape[1], self.source, self.normalisation)
         return ModelContents(
-            bank, self.head, self.values, facts, class_names=self.class_names, random_banks=self.random_banks
+            head=self.head,
+            backbone=facts,
+            bank=bank,
+            values=self.values,
+            class_names=self.class_names,
+            random_banks=self.random_banks,
         )
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
         model = cls(features, contents.bank, contents.head, contents.values, pool, maps)
-        model.source, model.class_names = contents.backbone.source, contents.class_names
-        model.random_banks = contents.random_banks
-        model.normalisation = model.normalisation or contents.backbone.normalisation
+        model.class_names, model.random_banks = contents.class_names, contents.random_banks
+        model.know_file(contents)
         return model
 
     @classmethod

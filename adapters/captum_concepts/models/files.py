@@ -20,12 +20,13 @@ from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, re
 from captum_concepts.models.chain import VALUES, check_class_names
 from captum_concepts.models.plain_layers import build_layers, check_finites, describe_layers
 from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
+from captum_concepts.support.checks import check_names
 from captum_concepts.support.files import check_target, parse_json, quote, read_json, reason_of, write_atomically
 from captum_concepts.support.fingerprints import tensors_hash
 
 _VERSION = "1"
 _PACKAGE = "captum_concepts."
-_KINDS = ("PostHocCBM", "ResidualCBM")
+_KINDS = ("PostHocCBM", "ResidualCBM", "BottleneckCBM")
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,15 @@ class BackboneFacts:
 
 @dataclass(frozen=True)
 class ModelContents:
-    """What the files of a model hold."""
+    """What the files of a model hold; its concepts are a bank, or else a concept layer with its activation."""
 
-    bank: ConceptBank
     head: nn.Module
-    values: str
     backbone: BackboneFacts
+    bank: ConceptBank | None = None
+    values: str = ""
+    layer: nn.Module | None = None
+    activation: nn.Module | None = None
+    names: list[str] | None = None
     residual: nn.Module | None = None
     class_names: list[str] | None = None
     random_banks: tuple[RandomBank, ...] = ()
@@ -64,23 +68,31 @@ class ModelContents:
     @property
     def kind(self) -> str:
         """Name of the class of the model."""
-        return _KINDS[self.residual is not None]
+        return "ResidualCBM" if self.residual is not None else "PostHocCBM" if self.bank else "BottleneckCBM"
 
     @property
     def stages(self) -> dict[str, nn.Module]:
         """The modules that are written, by name."""
-        return {"head": self.head} | ({} if self.residual is None else {"residual": self.residual})
+        stages = {"concept_layer": self.layer, "activation": self.activation, "head": self.head}
+        return {name: stage for name, stage in (stages | {"residual": self.residual}).items() if stage is not None}
+
+    @property
+    def concept_names(self) -> list[str] | None:
+        """Names of the concepts, if known."""
+        return self.names if self.bank is None else self.bank.names
 
     def pack(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         """Return the facts, and the tensors on the CPU; raise for a head or residual that files cannot hold."""
-        model: dict[str, object] = {"names": self.bank.names, "settings": self.bank.settings, "values": self.values}
+        model: dict[str, object] = {"names": self.concept_names}
+        model |= {} if self.bank is None else {"settings": self.bank.settings, "values": self.values}
         model |= {name: describe_layers(stage, name) for name, stage in self.stages.items()}
         model |= {"backbone": asdict(self.backbone)}
         model |= {} if self.class_names is None else {"class_names": self.class_names}
         text = settings_json(model)
-        tensors = {name: getattr(self.bank, name) for name in TENSORS}
-        if not self.bank.p_values.isnan().all():
-            tensors[P_VALUES] = self.bank.p_values
+        tensors = {}
+        if self.bank is not None:
+            known = () if self.bank.p_values.isnan().all() else (P_VALUES,)
+            tensors = {name: getattr(self.bank, name) for name in (*TENSORS, *known)}
         parts = {name: stage.state_dict() for name, stage in self.stages.items()}
         parts |= {"random": stack_banks(self.random_banks)} if self.random_banks else {}
         tensors |= {f"{part}.{key}": tensor for part, state in parts.items() for key, tensor in state.items()}
@@ -131,7 +143,8 @@ def read_model(source: Path, kind: str) -> ModelContents:
     tensors, header = read_tensors(path, "cpu", "concept model", writer)
     facts: Any = read_json(source / CONFIG_NAME, "Concept model") if folder else header
     actual = str(facts.get("kind")).removeprefix(_PACKAGE) if isinstance(facts, dict) else ""
-    check_kind_of_file(source, actual in _KINDS, tensors, "concept model", writer)
+    has_concepts = {*TENSORS} <= tensors.keys() or any(name.startswith("concept_layer.") for name in tensors)
+    check_kind_of_file(source, actual in _KINDS and has_concepts, tensors, "concept model", writer)
     if actual != kind:
         raise ValueError(f"{source} holds a {actual} and not a {kind}. Read it with `{actual}.load`.")
     if facts.get("version") != _VERSION:
@@ -149,10 +162,6 @@ def read_model(source: Path, kind: str) -> ModelContents:
 
 
 def _unpack(model: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
-    bank_tensors = {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors}
-    bank = ConceptBank(**bank_tensors, names=model["names"], settings=model["settings"])
-    if model["values"] not in VALUES:
-        raise ValueError(f"its values are {quote(model['values'])}, expected one of {list(VALUES)}")
     facts = BackboneFacts(**model["backbone"])
     if not isinstance(facts.source, str | None):
         raise ValueError(f"the source of its backbone is {quote(facts.source)}")
@@ -160,17 +169,32 @@ def _unpack(model: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> Mod
         check_normalisation(facts.normalisation)
         mean, std = facts.normalisation
         facts = replace(facts, normalisation=(tuple(mean), tuple(std)))
-    n_concepts, width = bank.cavs.shape
-    head = build_layers(model["head"], _below("head.", tensors), n_concepts, "head")
-    residual = None
-    if kind == "ResidualCBM":
-        residual = build_layers(model["residual"], _below("residual.", tensors), width, "residual")
+    width = facts.channels
+
+    def stage(name: str, width: int) -> nn.Module:
+        return build_layers(model[name], _below(f"{name}.", tensors), width, name)
+
+    concepts: dict[str, Any] = {}
+    if "concept_layer" in model:
+        layer = stage("concept_layer", width)
+        n_concepts = [part.out_features for part in layer.modules() if isinstance(part, nn.Linear)][-1]
+        names = None if model["names"] is None else check_names(model["names"], n_concepts)
+        concepts = {"layer": layer, "activation": stage("activation", n_concepts), "names": names}
+    else:
+        bank_tensors = {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors}
+        bank = ConceptBank(**bank_tensors, names=model["names"], settings=model["settings"])
+        if model["values"] not in VALUES:
+            raise ValueError(f"its values are {quote(model['values'])}, expected one of {list(VALUES)}")
+        n_concepts, width = bank.cavs.shape
+        concepts = {"bank": bank, "values": model["values"]}
+    head = stage("head", n_concepts)
+    residual = stage("residual", width) if kind == "ResidualCBM" else None
     names = model.get("class_names")
     stacked = _below("random.", tensors)
     check_finites(stacked)
     banks = unstack_banks(stacked, n_concepts, width) if stacked else ()
     names = None if names is None else check_class_names(names, head)
-    return ModelContents(bank, head, model["values"], facts, residual, names, banks)
+    return ModelContents(head, facts, **concepts, residual=residual, class_names=names, random_banks=banks)
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

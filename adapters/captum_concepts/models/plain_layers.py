@@ -38,8 +38,8 @@ def _describe(layer: nn.Module, name: str) -> dict[str, object]:
     if type(layer) is not getattr(nn, kind, None) or kind not in SETTINGS or "forward" in vars(layer):
         raise ValueError(
             f"Expected argument `{name}` of the model, to be written to a file, to be one or an nn.Sequential of "
-            f"{', '.join(f'nn.{allowed}' for allowed in SETTINGS)} but got {kind}. Save the bank with "
-            f"`cbm.bank.save(path)` and the {name}'s own state dict, and build the model anew of both."
+            f"{', '.join(f'nn.{allowed}' for allowed in SETTINGS)} but got {kind}. Save the state dict of the {name} "
+            "and, of a PostHocCBM, the bank with `cbm.bank.save(path)`, and build the model anew of them."
         )
     settings = {setting: getattr(layer, setting) for setting in SETTINGS[kind]}
     if "bias" in settings:

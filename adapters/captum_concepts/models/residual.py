@@ -18,8 +18,9 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import Batch
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool
 from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
-from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
+from captum_concepts.models.chain import linear_part, make_linear
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
 from captum_concepts.models.store import StoredCBM
@@ -55,7 +56,7 @@ class ResidualCBM(StoredCBM):
     and its accuracy are those of the bottleneck without the residual, and do not describe what it adds. Report
     `contributions` too: a model whose residual decides is not explained by its concepts.
 
-    `save`, `load`, `push_to_hub` and `from_pretrained` are as of `PostHocCBM`, which the bottleneck then is.
+    `save`, `load`, `push_to_hub` and `from_pretrained` are as of `PostHocCBM`.
 
     Parameters
     ----------
@@ -70,10 +71,10 @@ class ResidualCBM(StoredCBM):
         If `bottleneck` has a residual already, or a linear `residual` is of another width or of other classes.
     """
 
-    bottleneck: ConceptChain
+    bottleneck: StoredCBM
     _kind = "ResidualCBM"
 
-    def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
+    def __init__(self, bottleneck: StoredCBM, residual: nn.Module) -> None:
         _check_without_residual("bottleneck", bottleneck)
         _check_widths(residual, bottleneck)
         super().__init__(
@@ -190,19 +191,14 @@ class ResidualCBM(StoredCBM):
             return Contributions(tensor_output(self.head(self.concept_layer(embedding))), self._add_logits(embedding))
 
     def _contents(self) -> ModelContents:
-        if not isinstance(self.bottleneck, PostHocCBM):
-            raise ValueError(
-                "Expected the bottleneck of the model, to be written to a file, to be a PostHocCBM but got "
-                f"{type(self.bottleneck).__name__}. Save its state dict, and build the model anew to load it."
-            )
         contents = self.bottleneck._contents()
         facts = replace(contents.backbone, source=self.source)
         return replace(contents, backbone=facts, residual=self.residual, class_names=self.class_names)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
-        residual = cast("nn.Module", contents.residual)
-        return cls(PostHocCBM._restore(contents, features, pool, maps), residual)
+        bottleneck: type[StoredCBM] = BottleneckCBM if contents.bank is None else PostHocCBM
+        return cls(bottleneck._restore(contents, features, pool, maps), cast("nn.Module", contents.residual))
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
         return tensor_output(self.head(values)) + self._add_logits(embedding)
@@ -228,7 +224,7 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
 
 
 def fit_residual(
-    cbm: ConceptChain,
+    cbm: StoredCBM,
     loader: Iterable[Batch],
     *,
     C: float = 1.0,
@@ -323,12 +319,12 @@ def _solve(
     return weight, rows[:, -1] - weight @ shift
 
 
-def _check_without_residual(name: str, cbm: ConceptChain) -> None:
+def _check_without_residual(name: str, cbm: StoredCBM) -> None:
     if isinstance(cbm, ResidualCBM):
         raise ValueError(f"Expected argument `{name}` to have no residual yet but it has. Pass its `bottleneck`.")
 
 
-def _check_widths(residual: nn.Module, cbm: ConceptChain) -> None:
+def _check_widths(residual: nn.Module, cbm: StoredCBM) -> None:
     """Raise where a linear residual does not fit; one of a single class would be added to all."""
     linear, head = linear_part(residual), linear_part(cbm.head)
     if linear is None:

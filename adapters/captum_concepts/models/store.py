@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
+from huggingface_hub.constants import CONFIG_NAME, ENDPOINT, SAFETENSORS_SINGLE_FILE
 from torch import nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
@@ -19,7 +21,7 @@ from captum_concepts.models.chain import ConceptChain
 from captum_concepts.models.files import BackboneFacts, ModelContents, read_model, write_file, write_folder
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.files import quote, shorten
-from captum_concepts.support.running import device_of, warn_user
+from captum_concepts.support.running import device_of, error_text, warn_user
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
     from captum_concepts.models.random_banks import RandomBank
 
 
+#: Names of the errors of requests and of httpx without an answer.
+_UNREACHABLE = {"ConnectionError", "Timeout", "TransportError"}
+
+
 class StoredCBM(ConceptChain, ModelHubMixin):
-    """Base of `PostHocCBM` and `ResidualCBM`: how they are written and read."""
+    """Base of `PostHocCBM`, `BottleneckCBM` and `ResidualCBM`: how they are written and read."""
 
     #: Facts about the backbone, if known.
     source: str | None = None
@@ -39,6 +45,17 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     _kind: str
     # Not None, so that the mixin does not collect the arguments of the constructor.
     _hub_mixin_config: dict[str, object] = {}  # noqa: RUF012
+
+    def know_backbone(self, features: nn.Module | Backbone) -> None:
+        """Take over what is known of a Backbone."""
+        if isinstance(features, Backbone):
+            self.source, self.normalisation = features.source, features.normalisation
+            self.image_size = features.image_size
+
+    def know_file(self, contents: ModelContents) -> None:
+        """Take over what a file tells of the backbone."""
+        self.source = contents.backbone.source
+        self.normalisation = self.normalisation or contents.backbone.normalisation
 
     @abstractmethod
     def _contents(self) -> ModelContents:
@@ -52,9 +69,10 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, but for its backbone, as one safetensors file.
 
-        The file holds the bank, the head, the choice of values, a residual where there is one, and what is known of the
-        backbone: its name (`source`), a digest of its weights, layer, pool, maps and normalisation. It appears under
-        its name only when it is complete; one already there is replaced.
+        The file holds the concepts (the bank and the choice of values, or the concept layer and its activation), the
+        head, the names, a residual where there is one, and what is known of the backbone: its name (`source`), a digest
+        of its weights, layer, pool, maps and normalisation. It appears under its name only when it is complete; one
+        already there is replaced.
 
         Parameters
         ----------
@@ -66,8 +84,8 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         TypeError
             If the settings of the bank hold what JSON cannot.
         ValueError
-            If the head or the residual is not made of plain layers, the bottleneck beside a residual is no PostHocCBM,
-            or `source` is no "library:model:weights".
+            If the concept layer, the head or the residual is not made of plain layers, or `source` is no
+            "library:model:weights".
         FileNotFoundError
             If the folder of the file does not exist.
         IsADirectoryError
@@ -107,7 +125,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
 
         Returns
         -------
-        PostHocCBM or ResidualCBM
+        PostHocCBM, BottleneckCBM or ResidualCBM
             As it was saved, on the device of the backbone; the head in the backbone's mode (train or eval).
 
         Raises
@@ -156,7 +174,8 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         """
         self._checked_contents().pack()
         hub.setdefault("model_card_kwargs", {"repo_id": Path(save_directory).resolve().name, "metrics": metrics})
-        address: str | None = super().save_pretrained(save_directory, **hub)
+        with _one_sentence():
+            address: str | None = super().save_pretrained(save_directory, **hub)
         return address
 
     @classmethod
@@ -193,7 +212,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
 
         Returns
         -------
-        PostHocCBM or ResidualCBM
+        PostHocCBM, BottleneckCBM or ResidualCBM
             As in `load`.
 
         Raises
@@ -246,11 +265,14 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         ------
         ValueError
             As in `save`; before anything is sent.
+        ConnectionError
+            If the hub cannot be reached.
         """
         self._checked_contents().pack()
         card = {"repo_id": repo_id, "metrics": metrics, "description": description, "license": license}
         hub.setdefault("model_card_kwargs", card)
-        return str(super().push_to_hub(repo_id, **hub))
+        with _one_sentence():
+            return str(super().push_to_hub(repo_id, **hub))
 
     def generate_model_card(
         self,
@@ -270,6 +292,20 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         if self.source is not None:
             check_source("source", self.source)
         return self._contents()
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Raise one error for a hub out of reach, for which each version of its library has another one."""
+    try:
+        yield
+    except Exception as error:
+        if not _UNREACHABLE & {kind.__name__ for kind in type(error).__mro__}:
+            raise
+        raise ConnectionError(
+            f"The Hugging Face hub at {ENDPOINT} cannot be reached ({error_text(error)}), so that nothing was sent. "
+            "`save_pretrained(folder)` writes the same files to this machine."
+        ) from None
 
 
 def _named_backbone(facts: BackboneFacts, path: object, download: bool) -> Backbone:

@@ -29,12 +29,18 @@ def image_remedy(shape: Sequence[int]) -> str:
 
 
 def check_shape(name: str, value: object, axes: Sequence[str], sizes: Sequence[int | None], more: bool = False) -> None:
-    """Raise unless an array has the axes and the sizes expected, None for any; with `more` further axes may follow."""
+    """Raise unless an array has the axes and the sizes expected, None for any.
+
+    With `more` further axes may follow; where the first axis is called ``...``, any may come before.
+    """
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple):
         raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
-    rank_fits = len(shape) >= len(axes) if more else len(shape) == len(axes)
-    if rank_fits and all(size in (None, there) for size, there in zip(sizes, shape, strict=False)):
+    before = axes[0] == "..."
+    there = shape[max(len(shape) - len(axes) + 1, 0) :] if before else shape
+    expected = sizes[1:] if before else sizes
+    rank_fits = len(there) >= len(expected) if more else len(there) == len(expected)
+    if rank_fits and all(size in (None, length) for size, length in zip(expected, there, strict=False)):
         return
     comma = ", ..." if more else "," if len(axes) == 1 else ""
     known = ", ".join("*" if size is None else str(size) for size in sizes)
@@ -47,7 +53,7 @@ def check_shape(name: str, value: object, axes: Sequence[str], sizes: Sequence[i
 def check_axes(**arguments: tuple[object, str]) -> dict[str, int]:
     """Raise unless arrays have the axes named, and return the sizes: ``check_axes(values=(values, "N L"))``.
 
-    An axis of one name has one size; a number is a size, ``...`` at the end stands for any further axes. None passes.
+    An axis of one name has one size; a number is a size, ``...`` stands for any axes before or after. None passes.
     """
     sizes: dict[str, int] = {}
     for name, (value, text) in arguments.items():
@@ -57,6 +63,8 @@ def check_axes(**arguments: tuple[object, str]) -> dict[str, int]:
         expected = [int(axis) if axis.isdecimal() else sizes.get(axis) for axis in axes]
         check_shape(name, value, axes, expected, text.endswith("..."))
         shape: tuple[int, ...] = getattr(value, "shape", ())
+        if axes[0] == "...":
+            axes, shape = axes[1:], shape[len(shape) - len(axes) + 1 :]
         sizes |= {axis: size for axis, size in zip(axes, shape, strict=False) if not axis.isdecimal()}
     return sizes
 

@@ -69,7 +69,7 @@ def relevance_ranks(maps: Numbers, order: Numbers | None = None) -> Tensor:
     Raises
     ------
     ValueError
-        If a shape is wrong, or `order` holds no permutations.
+        If a shape is wrong, or `order` on the CPU holds no permutations.
 
     Examples
     --------
@@ -84,17 +84,13 @@ def relevance_ranks(maps: Numbers, order: Numbers | None = None) -> Tensor:
     if order is not None:
         order = to_tensor("order", order)
         check_shape("order", order, ("N", "P"), (len(maps), maps.shape[1] * maps.shape[2]))
-        if not (order.sort(1).values == torch.arange(order.shape[1], device=order.device)).all():
+        order = order.long()
+        # Elsewhere than on the CPU, looking at the values would wait for the device.
+        if order.device.type == "cpu" and not _are_permutations(order):
             raise ValueError(
                 f"Expected argument `order` to hold each of 0 to {order.shape[1] - 1} once for each image but it does "
                 "not."
             )
-        order = order.long()
-    return pixel_ranks(maps, order)
-
-
-def pixel_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
-    """Do what `relevance_ranks` does, of arguments that are right."""
     flat = maps.flatten(1)
     if order is None:
         places = flat.argsort(dim=1, stable=True)
@@ -103,6 +99,12 @@ def pixel_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
         places = order.gather(1, flat.gather(1, order).argsort(dim=1, stable=True))
     ascending = torch.arange(flat.shape[1], device=maps.device).expand_as(places)
     return torch.empty_like(places).scatter_(1, places, ascending).view_as(maps)
+
+
+def _are_permutations(order: Tensor) -> bool:
+    n = order.shape[1]
+    inside = not order.numel() or (bool(order.min() >= 0) and bool(order.max() < n))
+    return inside and bool(torch.zeros_like(order, dtype=torch.bool).scatter_(1, order, True).all())
 
 
 @torch.no_grad()

@@ -66,18 +66,17 @@ def point_hits(maps: Numbers, points: Numbers, size: tuple[int, int], alphas: Se
     >>> point_hits(torch.ones(1, 12, 12), torch.tensor([[[0.0, 5.0]]]), size=(12, 12))  # chance
     tensor([[0.0833]])
     """
-    alphas = checked_alphas(alphas)
-    maps, pixels, size = _maps_and_pixels(maps, points, size)
-    return hits_of_pixels(maps, pixels, size, alphas)
+    pixels, size = _checked_pixels(points, size)
+    return pixel_hits(maps, pixels[:, None], size, alphas)[:, 0]
 
 
-def _maps_and_pixels(maps: Numbers, points: Numbers, size: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    """Return checked maps, places as pixels on their device, and the size, or raise."""
-    size, maps, points = check_size("size", size), checked_maps(maps), to_tensor("points", points)
-    check_axes(maps=(maps, "B h w"), points=(points, "B Q 2"))
+def _checked_pixels(points: Numbers, size: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+    """Return places (B, Q, 2) as pixels, and the size, or raise."""
+    size, points = check_size("size", size), to_tensor("points", points)
+    check_axes(points=(points, "B Q 2"))
     check_filled("points", points)
     check_places(points, size, ("map", "place"))
-    return maps, pixels_of(points, size).to(maps.device), size
+    return pixels_of(points, size), size
 
 
 def checked_alphas(alphas: Sequence[float]) -> list[float]:
@@ -94,19 +93,18 @@ def checked_threshold(threshold: float) -> None:
     check_range("threshold", threshold, -math.inf, math.inf)
 
 
-def hits_of_pixels(maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
-    """Do what `point_hits` does, of places (B, Q) as `pixels_of` returns them; nothing waits for the device."""
-    return hits_of_parts(maps, pixels[:, None], size, alphas)[:, 0]
-
-
-def hits_of_parts(
-    maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float], finite: Tensor | None = None
+@torch.no_grad()
+def pixel_hits(
+    maps: Numbers, pixels: Numbers, size: tuple[int, int], alphas: Sequence[float], finite: Tensor | None = None
 ) -> Tensor:
-    """Return the hits (B, P, A) of each map at several parts, whose places are pixels (B, P, Q).
+    """Return the hits (B, P, A) of each map at several parts, whose places are pixels (B, P, Q) as of `pixels_of`.
 
-    NaN where all places of a part are -1. `finite` (B,) are the `finite_rows` of the maps.
+    NaN where all places of a part are -1. `finite` (B,) are the `finite_rows` of the maps. Nothing waits for the
+    device.
     """
-    maps = prepared_maps(maps, size)
+    alphas, maps, pixels = checked_alphas(alphas), checked_maps(maps), to_tensor("pixels", pixels)
+    check_axes(maps=(maps, "B h w"), pixels=(pixels, "B P Q"))
+    maps, pixels = prepared_maps(maps, size), pixels.to(maps.device)
     resize = Resizer(maps, size)
     finite = finite_rows(maps) if finite is None else finite
     hidden = pixels < 0
@@ -185,14 +183,19 @@ def threshold_hits(maps: Numbers, points: Numbers, size: tuple[int, int], thresh
     >>> threshold_hits(maps, torch.tensor([[[0.0, 0.0]]]), size=(2, 2), threshold=0.5)
     tensor([1.])
     """
+    pixels, size = _checked_pixels(points, size)
+    return pixel_threshold_hits(maps, pixels, size, threshold)
+
+
+@torch.no_grad()
+def pixel_threshold_hits(maps: Numbers, pixels: Numbers, size: tuple[int, int], threshold: float) -> Tensor:
+    """Return `threshold_hits` at places that are pixels (B, Q) as of `pixels_of`; nothing waits for the device."""
     checked_threshold(threshold)
-    maps, pixels, size = _maps_and_pixels(maps, points, size)
-    return threshold_hits_of_pixels(maps, pixels, size, threshold)
-
-
-def threshold_hits_of_pixels(maps: Tensor, pixels: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
-    """Do what `threshold_hits` does, of places as `pixels_of` returns them; nothing waits for the device."""
-    maps, places = prepared_maps(maps, size), pixels.clamp(min=0)
+    maps, pixels = checked_maps(maps), to_tensor("pixels", pixels)
+    check_axes(maps=(maps, "B h w"), pixels=(pixels, "B Q"))
+    maps = prepared_maps(maps, size)
+    pixels = pixels.to(maps.device)
+    places = pixels.clamp(min=0)
     values = Resizer(maps, size).at(maps, places % size[1], places // size[1])
     best = values.masked_fill(pixels < 0, -torch.inf).amax(1)
     defined = (pixels >= 0).any(1) & finite_rows(maps)

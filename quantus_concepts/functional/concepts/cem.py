@@ -8,7 +8,7 @@ from torch import Tensor
 from captum_concepts.support.checks import check_axes, check_whole
 from captum_concepts.support.running import at_least_float32
 from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
-from quantus_concepts.functional.concepts.ranking import first_concepts, ranks_concepts
+from quantus_concepts.functional.concepts.ranking import is_ranked, rank_concepts
 
 
 @torch.no_grad()
@@ -48,22 +48,21 @@ def cem(importance: Numbers, concept_labels: Numbers, top_l: int = 1) -> Tensor:
     >>> cem(importance, labels, top_l=2).tolist()
     [0.5, 0.0]
     """
-    return ranked_presence(*checked_ranking(importance, concept_labels, top_l)).mean(1)
+    _, presence, _ = first_presence(importance, concept_labels, top_l)
+    return presence.mean(1)
 
 
-def checked_ranking(importance: Numbers, concept_labels: Numbers, top_l: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the arguments of `ranked_presence` from those of `cem`, or raise."""
+def first_presence(importance: Numbers, concept_labels: Numbers, top_l: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the labels (N, L), the `ranked_presence` (N, top_l) of the first concepts, and their indices, or raise."""
     importance, labels = to_floats("importance", importance), to_tensor("concept_labels", concept_labels)
     sizes = check_axes(importance=(importance, "N L"), concept_labels=(labels, "N L"))
     check_zero_one("concept_labels", labels)
     top_l = check_whole("top_l", top_l, 1, sizes["L"])
-    return importance, labels.to(importance.device), first_concepts(importance, top_l)
+    labels, order = labels.to(importance.device), rank_concepts(importance, top_l)
+    presence = at_least_float32(labels.gather(1, order).to(importance.dtype))
+    return labels, ranked_presence(presence, is_ranked(importance)), order
 
 
-def ranked_presence(importance: Tensor, present: Tensor, order: Tensor) -> Tensor:
-    """Return whether each sample shows its most important concepts, (..., top) of 0 and 1; NaN if none is ranked.
-
-    Importance and `present` (..., L), and the `order` (..., top) of `first_concepts`, are on one device.
-    """
-    presence = at_least_float32(present.gather(-1, order).to(importance.dtype))
-    return presence.masked_fill(~ranks_concepts(importance).unsqueeze(-1), torch.nan)
+def ranked_presence(presence: Tensor, ranked: Tensor) -> Tensor:
+    """Return the presence (N, top) of the first concepts of samples; NaN where none is ranked (N,)."""
+    return presence.masked_fill(~ranked.unsqueeze(-1), torch.nan)

@@ -15,7 +15,7 @@ from quantus_concepts.functional.arguments import (
     to_floats,
     to_tensor,
 )
-from quantus_concepts.functional.concepts.cem import checked_ranking, ranked_presence
+from quantus_concepts.functional.concepts.cem import first_presence
 
 
 @torch.no_grad()
@@ -54,8 +54,7 @@ def cem_gain(importance: Numbers, concept_labels: Numbers, top_l: int = 1) -> Te
     >>> cem_gain(torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]), labels).tolist()
     [1.0, 0.0, 0.0]
     """
-    importance, labels, order = checked_ranking(importance, concept_labels, top_l)
-    presence = ranked_presence(importance, labels, order)
+    labels, presence, order = first_presence(importance, concept_labels, top_l)
     scored = ~presence[:, 0].isnan()
     counts = labels.to(presence)[scored].sum(0)
     return gain_over_others(presence, order, counts, scored.sum())

@@ -184,8 +184,8 @@ def cgim(importance: Numbers, class_concepts: Numbers, per: str = "concept", cen
     Parameters
     ----------
     importance : array_like
-        (K, L). A row that holds NaN is a class without a correctly predicted sample: NaN among the classes,
-        and left out of the concepts' similarities.
+        (K, L), or several (..., K, L). A row that holds NaN is a class without a correctly predicted sample: NaN
+        among the classes, and left out of the concepts' similarities.
     class_concepts : array_like
         (K, L) in [0, 1], the paper's V transposed.
     per : str
@@ -196,7 +196,7 @@ def cgim(importance: Numbers, class_concepts: Numbers, per: str = "concept", cen
     Returns
     -------
     Tensor
-        (L,) or (K,) in [-1, 1], of the dtype of `importance` (float32 for narrower ones); NaN where either
+        (..., L) or (..., K) in [-1, 1], of the dtype of `importance` (float32 for narrower ones); NaN where either
         side is zero throughout or, with `centred`, does not vary; `cgim_reasons` says why.
 
     Raises
@@ -219,22 +219,7 @@ def cgim(importance: Numbers, class_concepts: Numbers, per: str = "concept", cen
     ... )
     (0.7071067690849304, nan)
     """
-    importance, class_concepts = checked_matrices(class_concepts, per, importance=importance)
-    return agreement(importance, class_concepts, per, centred)
-
-
-def checked_matrices(class_concepts: Numbers, per: str, **importance: Numbers) -> list[Tensor]:
-    """Return matrices (K, L) of importance, by the names of their arguments, and the truth, or raise."""
-    matrices = {name: to_floats(name, matrix) for name, matrix in importance.items()}
-    matrices["class_concepts"] = to_floats("class_concepts", class_concepts)
-    check_axes(**{name: (matrix, "K L") for name, matrix in matrices.items()})
-    check_within("class_concepts", matrices["class_concepts"], 0, 1, remedy="Divide percentages by 100.")
-    check_choice("per", per, ("concept", "class"))
-    return list(matrices.values())
-
-
-def agreement(importance: Tensor, class_concepts: Tensor, per: str, centred: bool = False) -> Tensor:
-    """Return `cgim` of checked arguments; `importance` (..., K, L) may be several."""
+    importance, class_concepts = _checked_matrices(importance, class_concepts, per)
     importance = at_least_float32(importance)
     missing = importance.isnan().any(-1, keepdim=True)
     dim = -1 if per == "class" else -2
@@ -247,6 +232,14 @@ def agreement(importance: Tensor, class_concepts: Tensor, per: str, centred: boo
     b = b / b.abs().amax(dim, keepdim=True)
     norms = a.square().sum(dim).sqrt() * b.square().sum(dim).sqrt()
     return ((a * b).sum(dim) / norms).clamp(-1, 1)
+
+
+def _checked_matrices(importance: Numbers, class_concepts: Numbers, per: str) -> tuple[Tensor, Tensor]:
+    importance, class_concepts = to_floats("importance", importance), to_floats("class_concepts", class_concepts)
+    check_axes(importance=(importance, "... K L"), class_concepts=(class_concepts, "K L"))
+    check_within("class_concepts", class_concepts, 0, 1, remedy="Divide percentages by 100.")
+    check_choice("per", per, ("concept", "class"))
+    return importance, class_concepts
 
 
 def _compared(matrix: Tensor, missing: Tensor, dim: int, centred: bool) -> Tensor:
@@ -304,7 +297,8 @@ def cgim_reasons(
     >>> cgim_reasons(torch.ones(2, 2), torch.eye(2), centred=True)
     ['importance does not vary', 'importance does not vary']
     """
-    importance, class_concepts = checked_matrices(class_concepts, per, importance=importance)
+    importance, class_concepts = _checked_matrices(importance, class_concepts, per)
+    check_axes(importance=(importance, "K L"))
     importance = at_least_float32(importance)
     dim = -1 if per == "class" else -2
     missing = importance.isnan().any(-1, keepdim=True)

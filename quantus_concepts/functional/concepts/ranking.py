@@ -20,7 +20,7 @@ def rank_concepts(importance: Numbers, top: int, eligible: Numbers | None = None
     Parameters
     ----------
     importance : array_like
-        (N, L), of a floating-point dtype. A row that holds NaN, or only zeros, gets an order without meaning; callers
+        (..., L), of a floating-point dtype. A row that holds NaN, or only zeros, gets an order without meaning; callers
         mask it (`is_ranked`).
     top : int
         How many to return, from 1 to L, or to the number of eligible concepts.
@@ -30,7 +30,7 @@ def rank_concepts(importance: Numbers, top: int, eligible: Numbers | None = None
     Returns
     -------
     Tensor
-        (N, top) of int64, indices into the L concepts, on the device of `importance`.
+        (..., top) of int64, indices into the L concepts, on the device of `importance`.
 
     Raises
     ------
@@ -47,10 +47,10 @@ def rank_concepts(importance: Numbers, top: int, eligible: Numbers | None = None
     """
     importance = to_floats("importance", importance)
     eligible = None if eligible is None else to_tensor("eligible", eligible)
-    sizes = check_axes(importance=(importance, "N L"), eligible=(eligible, "L"))
+    sizes = check_axes(importance=(importance, "... L"), eligible=(eligible, "L"))
     top = check_whole("top", top, 1, sizes["L"])
     if eligible is None:
-        return first_concepts(importance, top)
+        return importance.argsort(dim=-1, descending=True, stable=True)[..., :top]
     check_zero_one("eligible", eligible)
     taking_part = eligible.nonzero().squeeze(1).to(importance.device)
     if top > len(taking_part):
@@ -59,12 +59,7 @@ def rank_concepts(importance: Numbers, top: int, eligible: Numbers | None = None
             f"{top}."
         )
     # Not by writing -inf over the others: an eligible concept may have that importance itself.
-    return taking_part[first_concepts(importance[:, taking_part], top)]
-
-
-def first_concepts(importance: Tensor, top: int) -> Tensor:
-    """Return the indices (..., top) of the largest importances (..., L) along the last axis, the largest first."""
-    return importance.argsort(dim=-1, descending=True, stable=True)[..., :top]
+    return taking_part[rank_concepts(importance[..., taking_part], top)]
 
 
 @torch.no_grad()
@@ -76,17 +71,17 @@ def is_ranked(importance: Numbers) -> Tensor:
     Parameters
     ----------
     importance : array_like
-        (N, L).
+        (..., L).
 
     Returns
     -------
     Tensor
-        (N,) of bool.
+        (...) of bool.
 
     Raises
     ------
     ValueError
-        If `importance` is not (N, L).
+        If `importance` is a single number.
 
     Examples
     --------
@@ -96,11 +91,6 @@ def is_ranked(importance: Numbers) -> Tensor:
     [True, False, False]
     """
     importance = to_floats("importance", importance)
-    check_axes(importance=(importance, "N L"))
-    return ranks_concepts(importance)
-
-
-def ranks_concepts(importance: Tensor) -> Tensor:
-    """Return `is_ranked` of importance (..., L)."""
+    check_axes(importance=(importance, "... L"))
     # The largest absolute value is NaN if any is.
     return torch.linalg.vector_norm(importance, torch.inf, -1) > 0

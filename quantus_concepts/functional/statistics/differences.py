@@ -11,8 +11,8 @@ from scipy import stats
 
 from captum_concepts.support.checks import check_axes, to_array
 from captum_concepts.support.shown import one_line
-from quantus_concepts.functional.arguments import Numbers, to_clusters
-from quantus_concepts.functional.concepts.cgim import agreement, checked_matrices
+from quantus_concepts.functional.arguments import Numbers, check_within, to_clusters, to_floats
+from quantus_concepts.functional.concepts.cgim import cgim
 from quantus_concepts.functional.statistics.intervals import (
     UNBOUNDED,
     ClusterEstimate,
@@ -225,14 +225,16 @@ def cgim_difference(
     >>> result.n, round(result.difference, 3), round(result.low, 2), round(result.high, 2)
     (2, 0.209, -0.56, 0.98)
     """
-    a_matrix, b_matrix, truth = checked_matrices(class_concepts, per, first=first, second=second)
-    pair = torch.stack([a_matrix.double(), b_matrix.to(a_matrix.device).double()])
-    truth = truth.to(a_matrix.device).double()
-    pair, truth = pair.cpu(), truth.cpu()
+    matrices = {"first": to_floats("first", first), "second": to_floats("second", second)}
+    matrices["class_concepts"] = to_floats("class_concepts", class_concepts)
+    check_axes(**{name: (matrix, "K L") for name, matrix in matrices.items()})
+    check_within("class_concepts", matrices["class_concepts"], 0, 1, remedy="Divide percentages by 100.")
+    one, two, truth = (matrix.cpu().double() for matrix in matrices.values())
+    pair = torch.stack([one, two])
     scored = ~pair.isnan().any(-1).any(0)
     pair, truth = pair[:, scored], truth[scored]
     n_classes = len(truth)
-    scores = agreement(pair, truth, per, centred)
+    scores = cgim(pair, truth, per, centred)
     defined = ~scores.isnan().any(0)
     n, undefined = int(defined.sum()), int((~defined).sum()) + (int((~scored).sum()) if per == "class" else 0)
     if not n:
@@ -243,7 +245,7 @@ def cgim_difference(
         return _UNDEFINED._replace(first=a, second=b, difference=difference, n=n, undefined=undefined)
     rest = [[row for row in range(n_classes) if row != deleted] for deleted in range(n_classes)]
     # (K, 2, K - 1, L): without each class in turn.
-    left_out = torch.stack([agreement(pair[:, rows], truth[rows], per, centred) for rows in rest])
+    left_out = torch.stack([cgim(pair[:, rows], truth[rows], per, centred) for rows in rest])
     both = left_out.masked_fill(left_out.isnan().any(1, keepdim=True), torch.nan).nanmean(-1)
     estimates = (both[:, 0] - both[:, 1]).numpy()
     variance = (n_classes - 1) / n_classes * float(((estimates - estimates.mean()) ** 2).sum())

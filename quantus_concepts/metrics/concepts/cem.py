@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_binary, check_choice, check_whole, to_array
 from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.concepts.cem import ranked_presence
 from quantus_concepts.functional.concepts.cem_gain import gain_over_others
-from quantus_concepts.functional.concepts.ranking import first_concepts
+from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import Truth, check_concept_order, to_classes
 from quantus_concepts.metrics.host.explanations import Explain
@@ -88,7 +89,7 @@ class Ranked(Observed):
         if (place, only_correct) not in known:
             out = ~(self.norms[:, place] > 0)
             out = out | self.wrong if only_correct else out
-            known[place, only_correct] = self.presence[:, place].float().masked_fill(out[:, None], torch.nan)
+            known[place, only_correct] = ranked_presence(self.presence[:, place].float(), ~out)
         return known[place, only_correct]
 
 
@@ -278,7 +279,7 @@ class CEM(ConceptMetric):
         recital = next((metric for metric in metrics if metric.baseline == col.CLASS_RECITAL), None)
         if recital is not None:
             theirs = torch.as_tensor(recital.class_concepts)[batch.labels.cpu()][None].to(order.device)
-            kinds, order = (*kinds, col.CLASS_RECITAL), torch.cat([order, first_concepts(theirs, top)])
+            kinds, order = (*kinds, col.CLASS_RECITAL), torch.cat([order, rank_concepts(theirs, top)])
             largest = torch.cat([largest, torch.linalg.vector_norm(theirs, torch.inf, 2).to(largest)])
         return Ranked(
             kinds=kinds,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from captum_concepts.support.checks import check_choice
 from captum_concepts.support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.concepts.cgim import NO_CLASS, ClassSums, agreement, cgim_reasons
+from quantus_concepts.functional.concepts.cgim import NO_CLASS, ClassSums, cgim, cgim_reasons
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import (
     SELECT,
@@ -250,14 +250,14 @@ class CGIM(ConceptMetric):
         """Compare the class means of all samples with what people say."""
         truth = torch.as_tensor(self.class_concepts)
         if self.baseline:
-            same_everywhere = agreement(torch.ones_like(truth), truth, self.per).numpy()
+            same_everywhere = cgim(torch.ones_like(truth), truth, self.per).numpy()
             return Result(same_everywhere, {})
         means = (observed.sums / observed.counts[:, None])[observed.kinds.index(self.importance)]
         # Explanations of a call of Quantus are of one kind, whatever its name.
         by_weight = self.importance == "weight" if observed.explained is None else observed.n_used > 0
         if by_weight and observed.n_others == 0 and observed.theta is not None:
             means = observed.theta.double()
-        scores = agreement(means, truth, self.per, self.centred).numpy()
+        scores = cgim(means, truth, self.per, self.centred).numpy()
         result = Result(scores, {}, by_class=None if self.centred or self.per == "class" else (means, truth))
         n_classes, n_concepts = means.shape
         without = int(np.isnan(means.numpy()).any(1).sum())

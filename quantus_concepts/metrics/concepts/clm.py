@@ -17,9 +17,9 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.functional.attribution.regions import (
     check_places,
-    hits_of_parts,
+    pixel_hits,
+    pixel_threshold_hits,
     pixels_of,
-    threshold_hits_of_pixels,
 )
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.locations import LACKS, Located, chance_at_places, hits_of_concepts, locate
@@ -345,14 +345,14 @@ class CLM(ConceptMetric):
     def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the hits (n,) of maps about parts (n,), or their part specificity, by pixels (n, P, Q) of parts."""
         place = part.clamp(min=0)
-        if not self.specificity:
-            # Only the own part is looked up.
-            pixels, place = pixels.take_along_dim(place[:, None, None], 1), torch.zeros_like(place)
+        at_own_part = pixels.take_along_dim(place[:, None, None], 1)
         if self.threshold is not None:
-            hits = threshold_hits_of_pixels(maps, pixels[:, 0], size, self.threshold)
+            hits = pixel_threshold_hits(maps, at_own_part[:, 0], size, self.threshold)
+        elif self.specificity:
+            at_parts = pixel_hits(maps, pixels, size, (self.alpha,))
+            hits = hits_of_concepts(at_parts, place, self._parts).difference[:, 0]
         else:
-            own, others = hits_of_concepts(hits_of_parts(maps, pixels, size, (self.alpha,)), place, self._parts)
-            hits = (own - others if self.specificity else own)[:, 0]
+            hits = pixel_hits(maps, at_own_part, size, (self.alpha,))[:, 0, 0]
         return hits.masked_fill(part < 0, torch.nan)
 
     def _chance(self, hidden: np.ndarray) -> np.ndarray:

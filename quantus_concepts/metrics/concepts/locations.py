@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from captum_concepts.support.checks import to_numpy
 from quantus_concepts.functional.attribution.normalisation import finite_rows
-from quantus_concepts.functional.attribution.regions import hits_of_parts, pixels_of, threshold_hits_of_pixels
-from quantus_concepts.functional.concepts.clm import running_means
-from quantus_concepts.functional.concepts.part_specificity import own_and_other_hits
-from quantus_concepts.functional.concepts.ranking import first_concepts
+from quantus_concepts.functional.attribution.regions import pixel_hits, pixel_threshold_hits, pixels_of
+from quantus_concepts.functional.concepts.clm import clm
+from quantus_concepts.functional.concepts.part_specificity import PartHits, part_specificity
+from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import ZERO
 from quantus_concepts.metrics.host.model import check_concepts, feature_norms
@@ -25,8 +25,7 @@ from quantus_concepts.metrics.host.observing import Batch, Observed, same
 
 def first_with_part(importance: Tensor, parts: np.ndarray, top: int) -> Tensor:
     """Return the first concepts (..., top) that have a part (L,), by importances (..., L)."""
-    with_part = torch.as_tensor(np.flatnonzero(parts >= 0), device=importance.device)
-    return with_part[first_concepts(importance[..., with_part], top)]
+    return rank_concepts(importance, top, parts >= 0)
 
 
 def concepts_by_part(parts: np.ndarray, n_parts: int) -> Tensor:
@@ -41,23 +40,11 @@ def chance_at_places(hidden: Tensor, alphas: Sequence[float]) -> Tensor:
     return chance.masked_fill(count == 0, torch.nan)
 
 
-class Hits(NamedTuple):
-    """Hits (B, ..., A) of maps at the part of their concept, and how much they exceed those at the other parts."""
-
-    own: Tensor
-    others: Tensor
-
-    @property
-    def difference(self) -> Tensor:
-        """The part specificity."""
-        return self.own - self.others
-
-
-def hits_of_concepts(hits: Tensor, part: Tensor, parts: np.ndarray) -> Hits:
+def hits_of_concepts(hits: Tensor, part: Tensor, parts: np.ndarray) -> PartHits:
     """Return the hits of maps about parts (B, ...), of their hits (B, ..., P, A) at every part; `parts` are (L,)."""
     counts = concepts_by_part(parts, hits.shape[-2])
-    own, others = own_and_other_hits(hits.flatten(0, -3), part.flatten(), counts)
-    return Hits(own.view(*part.shape, -1), others.view(*part.shape, -1))
+    found = part_specificity(hits.flatten(0, -3), part.flatten(), counts)
+    return PartHits(*(hits_of_maps.view(*part.shape, -1) for hits_of_maps in found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +102,12 @@ def locate(
     finite = finite_rows(maps)
 
     def hits_at(maps: Tensor, pixels: Tensor, finite: Tensor | None = None) -> Tensor:
-        return hits_of_parts(maps, pixels, size, alphas, finite)
+        return pixel_hits(maps, pixels, size, alphas, finite)
 
     own_place = pixels[image, part_of_map][:, None]
     # Hits (n, R, T, A) of each explanation, and behind them of baselines of the last one.
     if threshold is not None:
-        hits = threshold_hits_of_pixels(maps, own_place[:, 0], size, threshold)[:, None, None]
+        hits = pixel_threshold_hits(maps, own_place[:, 0], size, threshold)[:, None, None]
     elif baselines or specific_tops:
         # A map is looked at in other parts only where that is asked for; each takes as long as its own part.
         asked = torch.zeros_like(part, dtype=torch.bool)
@@ -172,7 +159,8 @@ def locate(
     def means(parts: list[Tensor], tops: Sequence[int]) -> Tensor:
         table = torch.cat(parts, 1)
         there = torch.cat([ranks, ranks[:, -1:].expand(-1, table.shape[1] - len(kinds))], 1)
-        return running_means(table.masked_fill(~there[..., None, None], torch.nan), tops)
+        hits = table.masked_fill(~there[..., None, None], torch.nan)
+        return clm(hits.movedim(-2, -1), tops).movedim(-1, -2)
 
     unseen = torch.stack([hidden[:, :, :top].all(-1).all(-1) for top in tops], 2) & ranks[..., None]
     lacks = unseen * 4 + ((norms == 0) * 2 + ~(norms < torch.inf))[..., None]

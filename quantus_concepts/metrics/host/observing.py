@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captum_concepts.models.interventions import Levels
 from captum_concepts.support.running import predict_logits
-from quantus_concepts.functional.concepts.ranking import first_concepts
+from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.host.checks import Truth, checked_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explain
 from quantus_concepts.metrics.host.model import (
@@ -319,9 +319,9 @@ class Batch:
     def order(self, kinds: Sequence[str], importance: Tensor) -> Tensor:
         """Return the concepts by these importances (E, n, L), the most important first."""
         if not self.has_concepts:
-            return first_concepts(importance, importance.shape[2])
+            return rank_concepts(importance, importance.shape[2])
         every = self._every(tuple(kinds))
-        order = self.once(("order", every.kinds), lambda: first_concepts(every.values, importance.shape[2]))
+        order = self.once(("order", every.kinds), lambda: rank_concepts(every.values, importance.shape[2]))
         return order if every.kinds == tuple(kinds) else order[[*map(every.kinds.index, kinds)]]
 
     def norms(self, kinds: Sequence[str], importance: Tensor) -> Tensor:
