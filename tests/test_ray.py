@@ -15,12 +15,9 @@ from unittest import mock
 import pytest
 
 import range_scorers
-from explanation_folders import write_folders
+from fixtures_commands import write_own_images
 from quantus_concepts import score_ranges
-from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
-from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import save_scorer
-from quantus_concepts.studies.pasta.rate_command import pasta_score
+from quantus_concepts.metrics import ranges
 from range_scorers import SIZE, STARTS, N, Noted, States, check_same, kill_the_worker, saved
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -106,15 +103,44 @@ def test_a_driver_killed_leaves_what_is_done(cluster: str, tmp_path: Path, expec
     check_the_rest(tmp_path, expected, there)
 
 
-def test_commands_give_the_same(cluster: str, tmp_path: Path) -> None:
-    write_folders(tmp_path)
-    encoder = EmbeddedEncoder(width=8)
-    scorer = Scorer(encoder.dim, ("Q1",), ["cat", "dog", "bird"], (6, 5), encoder=encoder.name, settings={"size": 16})
-    save_scorer(scorer, tmp_path / "scorer.safetensors")
-    shared = {name: tmp_path / name for name in ("images", "explanations")}
-    shared |= {"scorer": tmp_path / "scorer.safetensors", "device": "cpu", "batch_size": 2, "progress": False}
-    table = [
-        (pasta_score(**shared, out=tmp_path / engine, engine=engine) / "scores.csv").read_bytes()
-        for engine in ("local", "ray")
-    ]
-    assert table[0] == table[1]
+def test_workers_that_cannot_start_end_in_a_sentence(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "PATIENCE", 5.0)
+    with pytest.raises(TimeoutError, match="too few of GPU"):
+        score_ranges(Noted(tmp_path / "notes"), N, size=SIZE, engine="ray", num_gpus=1)
+    (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(1)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TimeoutError, match="No worker of Ray started within 5 s: its processes end"):
+        scored(tmp_path, Noted(tmp_path / "notes"))
+
+
+PLANTED = ("torch", "numpy", "quantus_concepts", "captum_concepts", "sitecustomize")
+START = [sys.executable, "-P", "-c", "from quantus_concepts.studies.app import console; raise SystemExit(console())"]
+NETWORK = """
+import torch
+from torch import nn
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+"""
+
+
+def test_a_command_gives_the_same_and_nothing_in_the_working_directory_is_executed(tmp_path: Path) -> None:
+    write_own_images(tmp_path)
+    (tmp_path / "network.py").write_text(NETWORK)
+    for name in PLANTED:
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("RAY_ADDRESS", None)
+    options = "--data folder --root fruit --concepts concepts.csv --min-images 1 --no-sweep --no-interventions"
+    options += " --no-progress --device cpu --backbone network.py:model"
+    for engine in ("local", "ray"):
+        command = [*START, "benchmark", "concepts", *options.split(), "--engine", engine, "--out", engine]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "executed").exists()
+    local, on_ray = ((tmp_path / engine / "results.csv").read_bytes() for engine in ("local", "ray"))
+    assert local == on_ray

@@ -7,8 +7,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tqdm.auto import tqdm
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LOCAL, RAY = "local", "ray"
 ENGINES = (LOCAL, RAY)
+#: Seconds in which a first worker of Ray starts where the cluster has room for it.
+PATIENCE = 45.0
 State = dict[str, "Tensor"]
 Scorer = Callable[[int, int], Mapping[str, "Tensor"]]
 Range = tuple[int, int]
@@ -126,6 +129,8 @@ def score_ranges(
         If an argument is out of its range, or there is a store without a key.
     ImportError
         If the extra "ray" is not installed.
+    TimeoutError
+        If no worker of Ray starts although the cluster has room for it, or if it has not the GPUs.
 
     Whatever the scorer raises is raised here, with the range in a note; the ranges before it are kept. A range that
     kills its workers is a ``ray.exceptions.WorkerCrashedError``.
@@ -202,17 +207,22 @@ def _score_on_ray(make_scorer: Callable[[], Scorer], ranges: Sequence[Range], nu
             ray.cloudpickle.register_pickle_by_value(module)
     ours = not ray.is_initialized()
     if ours:
-        ray.init(logging_level=logging.ERROR)
+        # Without a `working_dir`, Ray adds the working directory to the paths that workers import from.
+        with TemporaryDirectory() as nothing:
+            ray.init(logging_level=logging.ERROR, runtime_env={"working_dir": nothing})
     waiting: dict[Any, Range] = {}
     try:
         # In a list it arrives as a reference, and is fetched once for each worker.
         factory = [ray.put(make_scorer)]
+        directory = str(Path.cwd())
         folders = os.pathsep.join(str(Path(folder).absolute()) for folder in sys.path)
         # A task with a GPU would end its worker, and with it the scorer, if `max_calls` did not say otherwise.
-        task = ray.remote(num_gpus=num_gpus, max_calls=0, runtime_env={"env_vars": {"PYTHONPATH": folders}})(_score)
+        options = {"num_gpus": num_gpus, "max_calls": 0, "runtime_env": {"env_vars": {"PYTHONPATH": folders}}}
+        _check_workers(ray.remote(**options)(_start).remote(directory), {"CPU": 1, "GPU": num_gpus})
+        task = ray.remote(**options)(_score)
         # The first range alone: a factory that kills its worker would otherwise kill one for every range.
         for group in (ranges[:1], ranges[1:]):
-            waiting = {task.remote(factory, factory[0].hex(), items): items for items in group}
+            waiting = {task.remote(factory, factory[0].hex(), items, directory): items for items in group}
             while waiting:
                 (done,), _ = ray.wait([*waiting])
                 items = waiting.pop(done)
@@ -232,11 +242,34 @@ def _score_on_ray(make_scorer: Callable[[], Scorer], ranges: Sequence[Range], nu
 _SCORERS: dict[str, Scorer] = {}
 
 
-def _score(factory: Sequence[Any], call: str, items: Range) -> State:
+def _start(folder: str) -> None:
+    """Enter the driver's working directory, to which relative paths refer, if this machine has it."""
+    with suppress(OSError):
+        os.chdir(folder)
+
+
+def _check_workers(started: Any, needs: Mapping[str, float]) -> None:
+    """Wait until a first worker has started; raise if none does although the cluster has room for it."""
+    import ray
+
+    while not ray.wait([started], timeout=PATIENCE)[0]:
+        total, free = ray.cluster_resources(), ray.available_resources()
+        missing = [name for name, amount in needs.items() if total.get(name, 0) < amount]
+        if missing or all(free.get(name, 0) >= amount for name, amount in needs.items()):
+            reason = f"the cluster has too few of {missing[0]}" if missing else "its processes end before they answer"
+            raise TimeoutError(
+                f"No worker of Ray started within {PATIENCE:.0f} s: {reason}. Read session_latest/logs in Ray's "
+                "temporary folder, or compute without Ray (engine 'local')."
+            )
+    ray.get(started)
+
+
+def _score(factory: Sequence[Any], call: str, items: Range, folder: str) -> State:
     """Score a range in a worker."""
     if call not in _SCORERS:
         import ray
 
+        _start(folder)
         _SCORERS.clear()
         _SCORERS[call] = ray.get(factory[0])()
     return _on_host(_SCORERS[call](*items))
