@@ -15,6 +15,7 @@ from quantus_concepts.studies._kit.options import (
     require,
     torch_device,
 )
+from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 
 
 def test_settings_are_the_options_that_can_change_results(tmp_path):
@@ -64,3 +65,11 @@ def test_normalisation_is_given_whole_or_not_at_all():
     for std in ("0", "1,-1,1"):
         with pytest.raises(ValueError, match="--std"):
             normalisation("0", std, False)
+
+
+def test_a_missing_extra_is_noticed_before_any_work(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("captum_concepts.support.lazy.find_spec", lambda name: None)
+    assert main(["benchmark", "concepts", "--engine", "ray"]) == EXIT_BAD_INPUT
+    assert "`--engine ray` needs the package ray" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

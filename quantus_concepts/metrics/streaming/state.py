@@ -104,7 +104,7 @@ class ConceptState:
         tensors: dict[str, Tensor] = {}
         of_models = []
         #: Arrays among settings, once: a file may not hold the same memory twice.
-        arrays: dict[int, str] = {}
+        arrays: dict[tuple[object, ...], str] = {}
         for number, state in enumerate(self.columns):
             seen = {"facts": state.facts, **{str(place): part for place, part in state.observed.items()}}
             kept = {place: _to_tensors(part, f"{number}/{place}", tensors) for place, part in seen.items()}
@@ -148,13 +148,14 @@ class ConceptState:
         return (self.names, self.control, len(self.columns)), of_models
 
 
-def _settings(metric: Observer, arrays: dict[int, str], tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _settings(metric: Observer, arrays: dict[tuple[object, ...], str], tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Return the settings of a metric, with the names of tensors in place of arrays."""
     own = {*inspect.signature(type(metric)).parameters} - {*metric.sample_truth}
     settings = {name: getattr(metric, name) for name in {*KEPT, *own} if hasattr(metric, name)}
     for name, value in settings.items():
         if isinstance(value, np.ndarray):
-            key = arrays.setdefault(id(value), f"settings/{len(arrays)}")
+            memory = (value.ctypes.data, value.shape, value.strides, value.dtype.str)
+            key = arrays.setdefault(memory, f"settings/{len(arrays)}")
             tensors[key], settings[name] = torch.as_tensor(value), {"tensor": key}
     return settings
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from captum_concepts.support.lazy import check_extra
 from quantus_concepts.studies._kit.options import (
     AUTO,
     BACKBONE,
@@ -161,6 +162,8 @@ def benchmark_concepts(
         check_birds(n_classes, image_size, n_train=n_train, n_test=n_test)
     if trains:
         check_stride(image_size)
+    if engine == "ray":
+        check_extra("ray", "ray", "`--engine ray`")
 
     from quantus_concepts.painted.training import processor_has_bfloat16
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
