@@ -12,14 +12,13 @@ import pytest
 
 from golden.runs import RUNS
 from html_pages import HTMLPage
-from quantus_concepts.functional.statistics.intervals import relation
-from quantus_concepts.studies._kit.report import VERDICTS
+from quantus_concepts.verdicts import ABOVE, BELOW, UNKNOWN, WITHIN, verdict_of
 
 REPORTS = [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"]
 DIFFERENCES = {"above 0": (0, np.inf), "below 0": (-np.inf, 0)}
 #: Verdicts that are counts of what tables hold; the tests of their studies count.
 COUNTS = re.compile("methods above|premises")
-WORDS = set(VERDICTS.values())
+WORDS = {ABOVE, WITHIN, BELOW, UNKNOWN}
 
 
 def tables_in(folder: Path) -> dict[str, pd.DataFrame]:
@@ -69,8 +68,7 @@ def test_a_verdict_against_a_range_is_how_its_interval_lies(name: str, golden: C
     for row in tables_in(golden(name))["verdicts"].to_dict("records"):
         said = row["verdict"].removesuffix(", less is better")
         if said in WORDS:
-            ends = tuple(row["value"] if np.isnan(row[end]) else row[end] for end in ("low", "high"))
-            assert said == VERDICTS[relation(ends, (row["random_low"], row["random_high"]))], row
+            assert said == verdict_of(row), row
 
 
 @pytest.mark.parametrize("name", REPORTS)

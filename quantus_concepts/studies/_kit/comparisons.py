@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,27 +11,14 @@ import pandas as pd
 from quantus_concepts.comparison import NUMBERS
 from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.studies._kit.report import Table, Writer, number
+from quantus_concepts.verdicts import RULE, UNKNOWN, difference_verdict
 
-#: Largest adjusted p-value of a difference.
-ALPHA = 0.05
-ABOVE, SAME, BELOW, UNKNOWN = "above 0", "no difference", "below 0", "–"
 DIFFERENCE, P, SAID = "first less second", "adjusted p", "verdict"
 READING = {
     "Difference": "Of scores of the same images: taken image by image, with its 95 % interval. It can be clear where "
     "the intervals of the two numbers overlap.",
-    "No difference": "The p-value, corrected for all comparisons of the table (Holm), is above .05: the difference may "
-    "be luck. That does not show that the two are equal.",
+    "Not shown": RULE["Not shown"],
 }
-
-
-def difference_text(row: Mapping[Hashable, float] | pd.Series) -> str:
-    """Say whether a difference is above or below 0 by its p-value, corrected where it is; "–" without one."""
-    p = float(row.get("p_adjusted", row.get("p", math.nan)))
-    if math.isnan(p):
-        return UNKNOWN
-    if p > ALPHA:
-        return SAME
-    return ABOVE if row["difference"] > 0 else BELOW
 
 
 def adjusted(results: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -60,7 +47,7 @@ def comparison_table(
     parts = []
     for column, value in (("first", "value_a"), ("second", "value_b")):
         parts.append(result[keys].assign(column=column, value=result[value]))
-    said = [row.get("verdict") or difference_text(row) for row in result.to_dict("records")]
+    said = [row.get("verdict") or difference_verdict(row) for row in result.to_dict("records")]
     # A difference without an interval supports no conclusion.
     shown = result["difference"].where(result["low"].notna())
     differences = result[[*keys, "low", "high", "n"]].assign(value=shown, column=DIFFERENCE)

@@ -20,13 +20,11 @@ from matplotlib.figure import Figure
 
 from captum_concepts.support.files import printable
 from captum_concepts.support.progress import hide_bars
-from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
+from quantus_concepts.verdicts import verdict_of
 
 PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
-#: How a relation of `functional.intervals` is written.
-VERDICTS = {"above": "above", "at": "within", "below": "below", "": "–"}
 #: Columns of a table's CSV that are numbers.
 _NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
 #: Columns, names of rows included, for which a telephone is wide enough.
@@ -50,7 +48,7 @@ def percent(value: float) -> str:
 class Verdict:
     """The answer of one number to one question, against the range of its random baselines.
 
-    A number without an interval stands for itself. `text` is shown in place of above, within or below.
+    `text` is shown in place of above, within or below.
     """
 
     question: str
@@ -71,16 +69,19 @@ class Verdict:
         write: Writer = percent,
         text: str = "",
     ) -> Verdict:
-        """Return the verdict of a row with ``value, low, high`` and, where known, ``random_low, random_high``."""
+        """Return the verdict of a row with ``value, low, high`` and, where known, ``random_low, random_high``.
+
+        A ``verdict`` of the row stands.
+        """
         row = {} if row is None else row
+        text = text or str(row.get("verdict", ""))
         value, low, high, random_low, random_high = (float(row.get(name, math.nan)) for name in _NUMBERS[:5])
         return cls(question, value, low, high, random_low, random_high, write, text)
 
     @property
     def verdict(self) -> str:
         """Above, within or below the random range; "–" without one."""
-        ends = tuple(self.value if math.isnan(end) else end for end in (self.low, self.high))
-        return self.text or VERDICTS[relation((ends[0], ends[1]), (self.random_low, self.random_high))]
+        return self.text or verdict_of({name: getattr(self, name) for name in _NUMBERS[:5]})
 
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
@@ -264,7 +265,8 @@ def _filled(parts: Sequence[Table | Picture]) -> list[Table | Picture]:
 class Report:
     """What a reader sees, in this order: verdicts, the picture that answers the main question, sections.
 
-    `lead` says in a sentence what was evaluated; `reading` explains terms; `banner` warns before everything else.
+    `lead` says in a sentence what was evaluated, `subject` which model the verdicts are about. `reading` explains
+    terms, and `banner` warns before everything else.
     """
 
     title: str
@@ -275,6 +277,7 @@ class Report:
     reading: Mapping[str, str] = field(default_factory=dict)
     banner: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
+    subject: str = ""
 
     def __post_init__(self) -> None:
         """Leave out tables without a cell, and sections without anything."""
@@ -318,12 +321,12 @@ def write_report(folder: RunFolder, frame: pd.DataFrame, report: Report, more: M
         created=f"{datetime.now():%d %B %Y, %H:%M}",
     )
     folder.write(REPORT, page)
-    print_verdicts(report.verdicts)
+    print_verdicts(report.verdicts, report.subject)
 
 
-def print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """Print the table of verdicts."""
-    rows = [("", "value", "95 % interval", "random range", ""), *(verdict.cells for verdict in verdicts)]
+def print_verdicts(verdicts: Sequence[Verdict], subject: str = "") -> None:
+    """Print the table of verdicts on a subject."""
+    rows = [(subject, "value", "95 % interval", "random range", ""), *(verdict.cells for verdict in verdicts)]
     rows = [tuple(printable(cell) for cell in row) for row in rows]  # type: ignore[misc]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     with hide_bars():

@@ -16,20 +16,13 @@ from matplotlib.patheffects import withStroke
 from captum_concepts.attributions.methods import CONTROL_METHODS
 from quantus_concepts.comparison import compare
 from quantus_concepts.functional.statistics.intervals import relation
-from quantus_concepts.studies._kit.comparisons import (
-    ABOVE,
-    BELOW,
-    SAME,
-    UNKNOWN,
-    adjusted,
-    comparison_table,
-    difference_text,
-)
+from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.plots import BAND, GRID, INK, MARKERS, MUTED, PALETTE, WIDTH, add_legend, dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent
 from quantus_concepts.studies._kit.results import load_paper, names, pick
 from quantus_concepts.studies.attribution.global_method import TCAV
 from quantus_concepts.studies.attribution.study import GalleryRow, Results
+from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN, difference_verdict
 
 #: Methods without knowledge of the model.
 CONTROLS = (RANDOM, SOBEL) = tuple(CONTROL_METHODS)
@@ -223,9 +216,9 @@ def with_random_map(frame: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
     rows = pick(frame, metric=[*METRICS])
     ends = pick(rows, method=RANDOM).set_index("metric")
     rows = rows.assign(**{f"random_{end}": rows["metric"].map(ends[end]) for end in ("low", "high")})
-    words = {ABOVE: "above", SAME: "within", BELOW: "below"}
+    words = {ABOVE_ZERO: "above", NOT_SHOWN: "within", BELOW_ZERO: "below"}
     relations = {
-        (row["metric"], row["a"]): words.get(difference_text(row), UNKNOWN)
+        (row["metric"], row["a"]): words.get(difference_verdict(row), UNKNOWN)
         for row in pick(compared, b=RANDOM).to_dict("records")
     }
     best = {metric: found for metric in METRICS if (found := highest(rows, compared, metric))}
@@ -245,7 +238,7 @@ def highest(scores: pd.DataFrame, compared: pd.DataFrame, metric: str) -> list[p
         return []
     first, *others = (row for _, row in rows.iterrows())
     from_first = pick(compared, metric=metric, b=first["method"]).set_index("a")
-    return [first, *(row for row in others if difference_text(from_first.loc[row["method"]]) != BELOW)]
+    return [first, *(row for row in others if difference_verdict(from_first.loc[row["method"]]) != BELOW_ZERO)]
 
 
 def highest_correlation(frame: pd.DataFrame) -> list[pd.Series]:

@@ -28,13 +28,11 @@ from quantus_concepts.metrics.concepts.names import (
 from quantus_concepts.painted.subject import POST_HOC, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import image_intervals, pick
+from quantus_concepts.verdicts import ACCURACY, CHANCE, RANKINGS
 
-ACCURACY = "accuracy"
 PLAIN = "plain backbone"
 #: Rows of the table of images that have no image.
 OF_CLASSES = (CLASS_IMPORTANCE, CLASS_CONCEPTS)
-#: Rankings by which several backbones and models are compared.
-RIVALS_BY = ("value", "contribution")
 #: Times that classes are shuffled for a range of chance.
 N_SHUFFLED = 199
 ROUNDING = 1e-9
@@ -69,7 +67,7 @@ def compare_rivals(compared: Mapping[str, pd.DataFrame], same_images: bool) -> p
         for name, images in compared.items()
     }
     # Without part points there is no place, and a model may lack concepts.
-    own = {name: rows[rows["explanation"].fillna("").isin(["", *RIVALS_BY])] for name, rows in own.items()}
+    own = {name: rows[rows["explanation"].fillna("").isin(["", *RANKINGS])] for name, rows in own.items()}
     metrics = set.intersection(*({*rows["metric"]} for rows in own.values()))
     concepts = set.intersection(*(concepts_of(rows) for rows in own.values()))
     own = {
@@ -87,19 +85,19 @@ def concepts_of(images: pd.DataFrame) -> set[str]:
 def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a model without random banks, with chance in place of their range.
 
-    For the accuracy it is the share of the commonest class, for CEM gain and part specificity 0. For the mean CGIM
-    correlation it is the range of 95 % of those with the classes of the truth shuffled, by the value and the
-    contribution.
+    For the accuracy it is the share of the commonest class, for CEM gain 0. For the mean CGIM correlation it is the
+    range of 95 % of those with the classes of the truth shuffled, by the value and the contribution. Part specificity
+    has none: parts lie where they lie.
     """
-    rows = rows.copy()
+    rows = rows.assign(against=CHANCE)
     counts = pick(images, metric=ACCURACY)["label"].value_counts(normalize=True)
-    chance = {ACCURACY: counts.max(), CEM_GAIN: 0.0, PART_SPECIFICITY: 0.0}
+    chance = {ACCURACY: counts.max(), CEM_GAIN: 0.0}
     for metric, value in chance.items():
         # Means of scores that add up to chance miss it by rounding.
         ends = value - ROUNDING, value + ROUNDING
         rows.loc[pick(rows, metric=metric, item="").index, ["random_low", "random_high"]] = ends
     correlations = pick(rows, metric=CGIM_CORRELATION, item_kind="concept", item="")
-    for explanation in RIVALS_BY:
+    for explanation in RANKINGS:
         chosen = pick(correlations, explanation=explanation).index
         if len(chosen):
             draws = [shuffled_correlations(seed, explanation) for _, seed in images.groupby("seed")]

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from quantus_concepts.metrics.concepts.names import CEM_GAIN, CGIM_CORRELATION, PART_SPECIFICITY
+from quantus_concepts.metrics.concepts.names import CEM_GAIN, CGIM_CORRELATION, OTHER_PARTS, PART_SPECIFICITY
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
@@ -17,9 +17,7 @@ from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper,
 from quantus_concepts.studies.concepts import figures
 from quantus_concepts.studies.concepts.collection import Collected
 from quantus_concepts.studies.concepts.comparisons import (
-    ACCURACY,
     PLAIN,
-    RIVALS_BY,
     bounds_of,
     compare_answers,
     compare_rivals,
@@ -43,16 +41,23 @@ from quantus_concepts.studies.concepts.terms import (
     SETS,
     SETTINGS,
     UNTRAINED,
-    WEAK,
     baseline_name,
     ordered,
     setting_name,
     shown_names,
 )
+from quantus_concepts.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, knows_classes, with_verdicts
+from quantus_concepts.verdicts import CHANCE as BY_CHANCE
+from quantus_concepts.verdicts import RANKINGS as VERDICTS_BY
 
 SMALL = "Small numbers: 95 % intervals; of random directions where 95 % of the banks lie."
-#: What is said of the concepts of a model that does not know its classes.
-NO_VERDICT = "no verdict"
+#: Why a difference of maps' places, or of CGIM, has no verdict or no numbers beside it.
+NO_ZERO = (
+    "Part specificity, and maps less the other parts, have no verdict against 0: parts lie where they lie. The two "
+    "CGIM correlations are compared over the classes that both have, so only their difference is here."
+)
+#: What the range of a model is of.
+AGAINST = "compared with"
 LEVELS = ("l = 1", "l = 3", "l = 5", "")
 #: What else the rows of a table of scores are about, besides the ranking.
 ROWS: dict[str, Mapping[float, str] | Mapping[str, str]] = {
@@ -68,7 +73,7 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
     """Declare the report; `paper` puts the paper's rows beside ours."""
     frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
     seeds, draws = list(dict.fromkeys(frame["seed"])), collected.draws
-    rows = with_own_ranges(joined(frame, collected.compared, collected.same_images), draws)
+    rows = with_verdicts(with_own_ranges(joined(frame, collected.compared, collected.same_images), draws))
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
     place: list[Table | Picture] = []
     if not pick(rows, metric="CLM").empty:
@@ -114,6 +119,7 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
         lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {n_banks} random banks for each.",
         reading={name: text for name, text in READING.items() if name in used or name not in optional},
         links={"concept explorer": "explore.html"} if explorer else {},
+        subject=f"{POST_HOC} of {collected.name}",
     )
 
 
@@ -123,48 +129,31 @@ def joined(frame: pd.DataFrame, compared: pd.DataFrame, same_images: bool) -> pd
     return with_image_intervals(rows, compared) if same_images and frame["seed"].nunique() > 1 else rows
 
 
-def knows_classes(rows: pd.DataFrame) -> bool:
-    """Whether the model knows anything: its accuracy is above random banks, or its directions recognise their concepts.
-
-    Heads on random directions of a trained network classify as well as those on its concepts; with an untrained network
-    neither holds.
-    """
-    above = Verdict.of("", one(rows, model=POST_HOC, metric=ACCURACY, item="")).verdict == "above"
-    held_out = one(rows, model=POST_HOC, metric="CAV accuracy", item="")
-    return above or (held_out is not None and held_out["value"] >= WEAK)
-
-
 def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdict]:
-    """Return the answers on accuracy, presence, place and importance: in all images first.
-
-    Concepts are ranked by contribution, which decides the class, and by the better of value and weight. A model that
-    does not know its classes has no verdict.
-    """
+    """Return the answers on accuracy, presence, place and importance: in all images first, by the fixed rankings."""
     ours = pick(rows, model=POST_HOC)
-    text = "" if knows_classes(rows) else NO_VERDICT
 
     def by_ranking(question: str, metric: str, write: Writer = percent, **where: float | str) -> list[Verdict]:
-        found = {name: one(ours, metric=metric, explanation=name, **where) for name in RANKINGS}
-        values = {name: row["value"] for name, row in found.items() if name != "contribution" and row is not None}
-        better = "weight" if values.get("weight", -math.inf) > values.get("value", -math.inf) else "value"
         return [
             Verdict.of(
-                question.format(f"by {name}", counts=own_range(rows, draws, name)), found[name], write=write, text=text
+                question.format(f"by {name}", counts=own_range(rows, draws, name)),
+                one(ours, metric=metric, explanation=name, **where),
+                write=write,
             )
-            for name in (better, "contribution")
+            for name in VERDICTS_BY
         ]
 
     plain = one(rows, model=PLAIN, metric=ACCURACY, item="")
     beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
     present = by_ranking(f"First concept {whose}, beyond prevalence ({CEM_GAIN}, {{}})?", CEM_GAIN, set="all", l=1)
     correct = one(ours, metric=CEM_GAIN, set="correct", explanation="contribution", l=1)
-    question = "Map at its own part (part specificity, α = 1, {})?"
+    question = "Map at its own part, more than random directions (part specificity, α = 1, {})?"
     place = by_ranking(question, PART_SPECIFICITY, alpha=1, l=1)
     question = f"Important where it belongs ({CGIM_CORRELATION}, {{}}; {{counts}})?"
     return [
         Verdict.of(f"Class accuracy{beside}", one(ours, metric=ACCURACY, item="")),
         *present,
-        Verdict.of(f"In correctly classified images ({CEM_GAIN}, by contribution)?", correct, text=text),
+        Verdict.of(f"In correctly classified images ({CEM_GAIN}, by contribution)?", correct),
         *(place if not pick(ours, metric=PART_SPECIFICITY).empty else []),
         *by_ranking(question, CGIM_CORRELATION, number, item_kind="concept", item=""),
     ]
@@ -180,26 +169,33 @@ def own_range(rows: pd.DataFrame, draws: pd.DataFrame, ranking: str) -> str:
 def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
     """Return the paired differences of models, and of maps and their baselines."""
     compared = compare_answers(collected.compared, collected.same_images)
-    if not knows_classes(rows):
-        compared = without_verdict(compared, {*compared["a"]})
+    models = {*compared["a"]} if not knows_classes(pick(rows, model=POST_HOC)) else set()
     caption = "On the same images, in % and percentage points (CGIM correlation: over classes): the first concept, and "
-    caption += "maps at α = 1. p-values are corrected for all rows (Holm)."
-    return comparison_table("comparisons", "Paired differences", compared, DIFFERENCES, caption)
+    caption += f"maps at α = 1. p-values are corrected for all rows (Holm). {NO_ZERO}"
+    return comparison_table(
+        "comparisons", "Paired differences", without_verdict(compared, models), DIFFERENCES, caption
+    )
 
 
 def without_verdict(compared: pd.DataFrame, models: Collection[str]) -> pd.DataFrame:
-    """Set the verdict on the concepts of some models to "no verdict"; accuracies are compared all the same."""
+    """Set the verdict on the concepts of some models to "no verdict", and leave out what is no verdict against 0.
+
+    Accuracies are compared all the same. CGIM's two numbers are those of the shared classes, and stand in no other
+    table: only their difference is shown.
+    """
     of_them = (compared["a"].isin(models) | compared["b"].isin(models)) & (compared["metric"] != ACCURACY)
-    return compared.assign(verdict=np.where(of_them, NO_VERDICT, ""))
+    of_place = (compared["metric"] == PART_SPECIFICITY) | (compared["b"] == OTHER_PARTS)
+    verdict = np.select([of_them, of_place], [NO_VERDICT, UNKNOWN], "")
+    of_classes = compared["metric"] == CGIM_CORRELATION
+    numbers = {name: compared[name].mask(of_classes) for name in ("value_a", "value_b")}
+    return compared.assign(verdict=verdict, **numbers)
 
 
-def verdict_and_text(row: pd.Series, unknowing: Collection[str]) -> tuple[str, str]:
-    """Return the verdict of a model's number, and how a cell shows both; none on the concepts of `unknowing` models."""
+def verdict_and_text(row: pd.Series) -> tuple[str, str]:
+    """Return the verdict of a model's number, and how a cell shows both."""
     if math.isnan(row["value"]):
         return "", f"– ({row['undefined']} undefined)" if row["metric"] == CGIM_CORRELATION else ""
-    is_silent = row["model"] in unknowing and row["metric"] != ACCURACY
-    verdict = NO_VERDICT if is_silent else Verdict.of("", row).verdict
-    return verdict, f"{DIFFERENCES[row['metric']](row['value'])} {verdict}"
+    return row["verdict"], f"{DIFFERENCES[row['metric']](row['value'])} {row['verdict']}"
 
 
 def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
@@ -207,41 +203,44 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     if not collected.rivals:
         return []
     tables = {collected.name: collected.compared} | {rival.name: rival.compared for rival in collected.rivals}
-    of_model, by_chance = {collected.name: pick(rows, model=POST_HOC)}, list[str]()
+    of_model = {collected.name: pick(rows, model=POST_HOC)}
     for rival in collected.rivals:
         own = pick(joined(rival.frame, rival.compared, collected.same_images), model=POST_HOC)
         if RANDOM not in set(rival.frame["model"]):
-            own, by_chance = with_chance(own, rival.compared), [*by_chance, rival.name]
-        of_model[rival.name] = own
+            own = with_chance(own, rival.compared)
+        of_model[rival.name] = with_verdicts(own)
     unknowing = [name for name, own in of_model.items() if not knows_classes(own)]
     concepts = {name: concepts_of(images) for name, images in tables.items()}
     others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
     columns = {
+        AGAINST: pick(cells, metric=ACCURACY, item="").assign(metric=AGAINST),
         ACCURACY: pick(cells, metric=ACCURACY, item=""),
         CEM_GAIN: pick(cells, metric=CEM_GAIN, set="all", l=1),
         PART_SPECIFICITY: pick(cells, metric=PART_SPECIFICITY, alpha=1, l=1),
         CGIM_CORRELATION: pick(cells, metric=CGIM_CORRELATION, item_kind="concept", item=""),
     }
-    cells = pd.concat(columns.values(), ignore_index=True)
-    cells[["verdict", "text"]] = [verdict_and_text(row, unknowing) for _, row in cells.iterrows()]
-    rankings = {"": ""} | {name: RANKINGS[name] for name in RIVALS_BY}
-    cells = ordered(cells.fillna({"explanation": ""}), model=list(of_model), metric=list(columns), explanation=rankings)
+    cells = pd.concat(list(columns.values())[1:], ignore_index=True)
+    cells[["verdict", "text"]] = [verdict_and_text(row) for _, row in cells.iterrows()]
+    kinds = columns[AGAINST].assign(text=columns[AGAINST]["against"], verdict="")
+    kinds[["value", "low", "high", "random_low", "random_high"]] = math.nan
+    cells = pd.concat([kinds, cells], ignore_index=True).fillna({"explanation": ""})
+    rankings = {"": ""} | {name: RANKINGS[name] for name in VERDICTS_BY}
+    cells = ordered(cells, model=list(of_model), metric=list(columns), explanation=rankings)
     caption = (
         "In % and percentage points; CGIM correlation: its mean over the concepts. The first concept of all images, "
-        "and maps at α = 1. Of a backbone it is the post-hoc CBM. Above, within or below: against the model's random "
-        "banks; the CSV has the ranges."
+        f"and maps at α = 1. Of a backbone it is the {POST_HOC}. Above, within or below: against the range that the "
+        "first column names; the CSV has the ranges."
     )
-    if by_chance:
+    if BY_CHANCE in set(cells["text"]):
         caption += (
-            f" {', '.join(by_chance)}: without random banks, so the range is chance. It is the share of the commonest "
-            "class for the accuracy, 0 for CEM gain and part specificity, and where 95 % of the correlations lie when "
-            "classes are shuffled."
+            " A model without random banks has chance: the share of the commonest class for the accuracy, 0 for CEM "
+            "gain, and where 95 % of the correlations lie when classes are shuffled; part specificity has none."
         )
     if cells["text"].str.endswith("undefined)").any():
         caption += " Undefined: too few classes have a correctly classified image, or the importance does not vary."
     differences = without_verdict(compare_rivals(tables, collected.same_images), unknowing)
-    every = "Each pair on the same images, as above; p-values are corrected for all rows (Holm)."
+    every = f"Each pair on the same images, as above; p-values are corrected for all rows (Holm). {NO_ZERO}"
     if others:
         every += (
             f" Other concepts than those of {collected.name}: {', '.join(others)}. Differences can come from them; "
@@ -376,7 +375,7 @@ def accuracy_table(rows: pd.DataFrame, trains: bool) -> Table:
     metrics = {"accuracy": "classes", "concept accuracy": "concepts", "CAV accuracy": f"directions, {HELD_OUT}"}
     cells = ordered(pick(rows, item=""), metric=metrics, model=[PLAIN, *MODELS, UNTRAINED])
     caption = f"On the test images, in %. {SMALL}"
-    if not knows_classes(rows):
+    if not knows_classes(pick(rows, model=POST_HOC)):
         caption += f" The {POST_HOC} is not above random banks: there is no verdict on its concepts."
     if not trains:
         caption += " An untrained network would take another pass over all images: it is not here."
@@ -437,7 +436,10 @@ def full_tables(rows: pd.DataFrame, draws: pd.DataFrame) -> list[Table]:
         scores = pick(items, metric=CGIM_CORRELATION, model=[POST_HOC, TRADITIONAL, RANDOM])
         marks = [
             ("▲" if row["value"] > row["random_high"] else "▼")
-            if kind == "concept" and row["model"] == POST_HOC and (row["explanation"], row["item"]) in passed
+            if kind == "concept"
+            and row["model"] == POST_HOC
+            and (row["explanation"], row["item"]) in passed
+            and row["verdict"] != NO_VERDICT
             else ""
             for row in scores.to_dict("records")
         ]

@@ -58,12 +58,13 @@ from quantus_concepts.painted.training import load_trained, one_thread, quiet_fi
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.options import Normalisation
 from quantus_concepts.studies._models.normalised import better_normalised
-from quantus_concepts.studies.concepts.comparisons import ACCURACY, PLAIN, compared_rows
+from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
 from quantus_concepts.studies.concepts.data import (
     BenchmarkData,
 )
 from quantus_concepts.studies.concepts.figures import draw_gallery
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
+from quantus_concepts.verdicts import ACCURACY, DIRECTIONS
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2
@@ -312,7 +313,7 @@ class OneSeed:
                 "decomposition of the concept's value."
             )
         accuracy = fitted.post_hoc.bank.test_accuracy.double()
-        directions = item_rows(accuracy, data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept")
+        directions = item_rows(accuracy, data.concept_names, model=POST_HOC, metric=DIRECTIONS, item_kind="concept")
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
         plain = self._accuracy(tensors["plain"].numpy(), PLAIN) if "plain" in tensors else []
         plain += self._untrained_accuracy()

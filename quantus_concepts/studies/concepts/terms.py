@@ -23,6 +23,7 @@ from quantus_concepts.painted.subject import ORACLE, POST_HOC, RANDOM, TRADITION
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.results import PAPER
 from quantus_concepts.studies.concepts.comparisons import PLAIN
+from quantus_concepts.verdicts import RULE
 
 SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
 CHANCE, UNTRAINED = "chance", "untrained network"
@@ -41,8 +42,6 @@ SETS = {"all": "all images", "correct": "correctly classified"}
 KINDS = {"concept": "per concept", "class": "per class"}
 #: C and number of images of the concept bank, of the paper's Table 3.
 SETTINGS = [(strength, count) for count in (50, 100) for strength in (0.001, 0.01, 0.1, 1.0, 10.0)]
-#: Held-out accuracy below which a direction hardly knows its concept.
-WEAK = 0.6
 HELD_OUT = "held-out accuracy"
 
 READING = {
@@ -52,23 +51,21 @@ READING = {
     "object, so any map scores more than chance: compare with the baselines.",
     CEM_GAIN: "CEM less prevalence: whether the concept ranked first is present in this image, less the share of the "
     "other images that show it. A model that names concepts without looking has 0, also one that names the commonest.",
-    PART_SPECIFICITY: "CLM less the CLM of the same map at the other visible parts of the same image. A map that is on "
-    "the object and knows no concept has 0.",
+    PART_SPECIFICITY: "CLM less the CLM of the same map at the other visible parts of the same image. "
+    + RULE["Part specificity"],
     CGIM_CORRELATION: "Over classes, Pearson's correlation of a concept's importance and its truth: 1 is best, 0 no "
     "relation. Its scores of one model depend on each other: a single run has no interval.",
     "CGIM": "The same as a cosine, as in the paper. 0 is not its baseline: truth is never negative, so that the same "
     "importance everywhere scores high.",
     "Own range, by luck": "Where 95 % of random banks lie for the same concept. One concept in 40 lies above it by "
     "luck, and one below. ▲ ▼: above or below it after the correction for all concepts (Benjamini and Hochberg).",
-    "No verdict": "The class accuracy is not above that of random banks, and the directions' mean accuracy on images "
-    f"held back is below {WEAK:g}: the model knows neither its classes nor its concepts.",
     COMMONEST_CONCEPT: "Baseline of CEM: always the commonest concepts.",
     CLASS_RECITAL: "Baseline of CEM: the commonest concepts of the image's true class, from training.",
     SAME_IMPORTANCE: "Baseline of the cosine: every concept as important for every class.",
     UNTRAINED: "A linear head on the features of the small network's initial weights.",
     **DIFFERENCES,
     "Rankings": "Concepts are ranked by the head's weight θ, by the concept value u, or by the contribution θ·u, which "
-    "decides the class. The first table has the contribution and the better of the others.",
+    "decides the class. The first table has contribution and value, whatever came out.",
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
     TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
     ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
@@ -79,8 +76,8 @@ READING = {
     OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
     FEATURE_NORM: "Baseline of CLM: the norm of the backbone's features as map.",
     GAUSSIAN: "Baseline of CLM: one blob at the centre of every image.",
-    "Above, within, below": "Above: the whole 95 % interval lies above the random range. Within: interval and range "
-    "overlap, whatever the number itself is. Below: the whole interval lies below.",
+    "Above, within, below": RULE["Above, within, below"],
+    "No verdict": RULE["No verdict"],
     "95 % interval": "In a single run: over the predicted classes (CEM, CLM) or the images (accuracy), without what "
     "another training would change. Over several seeds: Student's t over the seeds, never narrower than the single "
     "runs' errors imply. Seeds on the same photographs: over both images and seeds, for the first concept in all "

@@ -13,7 +13,6 @@ from torch import Tensor
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
@@ -40,6 +39,7 @@ from quantus_concepts.studies.pasta.scorers import (
     over_splits,
     score_splits,
 )
+from quantus_concepts.verdicts import difference_verdict
 
 #: The kind of maps in ratings with the pictures that people saw.
 DRAWING = "drawing"
@@ -224,7 +224,7 @@ def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
     results = {variant: paired_splits(wide[variant], wide[default]) for variant in variants}
     p = [results[variant]["p"] for variant in means["variant"]]
     means = means.assign(difference=means["value"], p_adjusted=adjust_p_values(np.array(p), "holm"))
-    return means.assign(verdict=[difference_text(row) for row in means.to_dict("records")])
+    return means.assign(verdict=[difference_verdict(row) for row in means.to_dict("records")])
 
 
 def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:

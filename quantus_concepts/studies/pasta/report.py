@@ -20,7 +20,7 @@ from quantus_concepts.functional.statistics.intervals import relation, t_interva
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
-from quantus_concepts.studies._kit.comparisons import ABOVE, BELOW, SAME, UNKNOWN, adjusted, comparison_table
+from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, pick, with_random_range
@@ -41,6 +41,7 @@ from quantus_concepts.studies.pasta.scorers import (
     over_splits,
     shuffled_ranges,
 )
+from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN
 
 three = partial(number, decimals=3)
 #: Order of the rows.
@@ -454,7 +455,7 @@ def use_verdicts(used: Uses | None) -> list[Verdict]:
     question = "Is the explainer chosen by score more faithful than the average? (difference)"
     if row is None:
         return []
-    words = {"above": ABOVE, "at": SAME, "below": BELOW, "": UNKNOWN}
+    words = {"above": ABOVE_ZERO, "at": NOT_SHOWN, "below": BELOW_ZERO, "": UNKNOWN}
     text = words[relation((row["low"], row["high"]), (0.0, 0.0))]
     return [Verdict.of(question, row, write=three, text=text)]
 

@@ -11,21 +11,15 @@ from matplotlib.figure import Figure
 from captum_concepts.support.shown import readable_name
 from quantus_concepts.comparison import compare
 from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
-from quantus_concepts.studies._kit.comparisons import (
-    ABOVE,
-    BELOW,
-    SAME,
-    adjusted,
-    comparison_table,
-    difference_text,
-)
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
+from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent
 from quantus_concepts.studies._kit.results import PAPER, UNBOUNDED, join_seeds, load_paper, names, one, pick
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
+from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, difference_verdict
 
 #: In place of labels of vision-language models: whether "none" is among the options.
 OPTIONS = (WITH_NONE, WITHOUT_NONE)
@@ -192,12 +186,12 @@ def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
             if metric in SIGNS and len(trained) > 1:
                 from_highest = pick(compared, metric=metric)
                 from_highest = from_highest[from_highest["b"] != RECITER]
-                same = [difference_text(row) for row in from_highest.to_dict("records")].count(SAME)
-                text += f"; no difference to {same} others"
-            said = [difference_text(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
+                same = [difference_verdict(row) for row in from_highest.to_dict("records")].count(NOT_SHOWN)
+                text += f"; a difference to {same} others is not shown"
+            said = [difference_verdict(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
             if said:
-                text += f"; {said.count(ABOVE)} of {len(said)} above the model that recites its class, "
-                text += f"{said.count(BELOW)} below"
+                text += f"; {said.count(ABOVE_ZERO)} of {len(said)} above the model that recites its class, "
+                text += f"{said.count(BELOW_ZERO)} below"
             verdict = Verdict.of(text, tied[0])
             answers.append(
                 verdict if metric != "recital" else Verdict.of(text, tied[0], text=f"{verdict.verdict}, less is better")

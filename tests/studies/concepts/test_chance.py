@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +13,7 @@ from quantus_concepts.functional import baseline_range
 from quantus_concepts.metrics import concept_state
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.concepts.comparisons import compared_rows, shuffled_correlations, with_chance
-from quantus_concepts.studies.concepts.report import verdict_and_text
+from quantus_concepts.verdicts import with_verdicts
 
 N_CLASSES, N_CONCEPTS = 8, 4
 
@@ -43,14 +41,16 @@ def scored(head: torch.Tensor, truth: torch.Tensor) -> tuple[pd.DataFrame, pd.Da
     return with_chance(state.table().assign(random_low=np.nan, random_high=np.nan), images), images
 
 
-def verdicts(rows: pd.DataFrame, unknowing: Sequence[str] = ()) -> dict[str, str]:
+def verdicts(rows: pd.DataFrame) -> dict[str, str]:
+    rows = with_verdicts(rows)
+    assert set(rows["against"]) == {"chance"}
     rows = rows[rows["explanation"].isin(["", "contribution"]) & (rows["baseline"] == "") & (rows["item"] == "")]
     chosen = [
         pick(rows, metric="accuracy"),
         pick(rows, metric="CEM gain", set="all"),
         pick(rows, metric="CGIM correlation", item_kind="concept"),
     ]
-    return {found["metric"].item(): verdict_and_text(found.iloc[0], unknowing)[0] for found in chosen}
+    return {found["metric"].item(): found["verdict"].item() for found in chosen}
 
 
 def test_a_model_that_knows_is_above_and_one_that_names_the_commonest_class_is_not(truth):
@@ -62,10 +62,8 @@ def test_a_model_that_knows_is_above_and_one_that_names_the_commonest_class_is_n
     assert (draws.mean(), draws.max()) == (pytest.approx(0, abs=0.05), pytest.approx(0.4, abs=0.3))
     assert tuple(correlation[["random_low", "random_high"]].iloc[0]) == baseline_range(draws)
     assert verdicts(rows) == {"accuracy": "above", "CEM gain": "above", "CGIM correlation": "above"}
-    silent = {"accuracy": "above", "CEM gain": "no verdict", "CGIM correlation": "no verdict"}
-    assert verdicts(rows, ["model"]) == silent
 
     rows, _ = scored(torch.zeros_like(truth), truth)
     accuracy = pick(rows, metric="accuracy").iloc[0]
     assert accuracy[["value", "random_low", "random_high"]].tolist() == pytest.approx([9 / 44] * 3)
-    assert verdicts(rows)["accuracy"] == "within"
+    assert verdicts(rows) == {"accuracy": "within", "CEM gain": "–", "CGIM correlation": "–"}

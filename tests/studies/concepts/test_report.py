@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from quantus_concepts.functional.statistics.seeds import seeds_interval
-from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
 from quantus_concepts.studies.concepts.collection import COLUMNS, Collected
 from quantus_concepts.studies.concepts.comparisons import (
@@ -31,9 +30,11 @@ from quantus_concepts.studies.concepts.report import (
     rivals_tables,
     settings_table,
     verdicts,
+    without_verdict,
 )
 from quantus_concepts.studies.concepts.rivals import Rival
 from quantus_concepts.studies.concepts.terms import baseline_name, setting_name, shown_names
+from quantus_concepts.verdicts import difference_verdict, with_verdicts
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
 EMPTY = {"explanation": "", "set": "all", "l": None, "alpha": math.nan, "item_kind": "", "item": "", "chance": math.nan}
@@ -83,7 +84,7 @@ NO_DRAWS = pd.DataFrame(columns=["explanation", "item", "draw", "value", "seed"]
 
 
 def told(rows: pd.DataFrame, draws: pd.DataFrame = NO_DRAWS) -> dict[str, str]:
-    return {verdict.question: verdict.verdict for verdict in verdicts(rows, draws, "in the image")}
+    return {verdict.question: verdict.verdict for verdict in verdicts(with_verdicts(rows), draws, "in the image")}
 
 
 def first_concept() -> list[dict[str, Any]]:
@@ -113,7 +114,8 @@ def test_a_model_that_does_not_know_its_classes_has_no_verdict():
     rows = joined(*first_concept(), *accuracies)
     found = told(rows)
     assert found.pop("Class accuracy") == "within"
-    assert set(found.values()) == {"no verdict"}
+    # CGIM has no row.
+    assert set(found.values()) == {"no verdict", "–"}
     assert "no verdict" in accuracy_table(rows, trains=True).caption
     assert "no verdict" not in accuracy_table(joined(*KNOWS), trains=True).caption
 
@@ -158,16 +160,29 @@ def test_a_difference_of_a_model_without_verdict_has_none(of):
     assert (f"No verdict on the concepts of {named}: " in of_rivals.caption) == (expected == "no verdict")
 
 
-@pytest.mark.parametrize(("by_value", "by_weight", "better"), [(0.4, 0.1, "value"), (0.1, 0.4, "weight")])
-def test_the_best_ranking_is_not_left_out(by_value, by_weight, better):
-    rows = [specific(POST_HOC, by_value, "value"), specific(POST_HOC, by_weight, "weight")]
+@pytest.mark.parametrize(("by_value", "said"), [(0.4, "above"), (0.1, "within")])
+def test_the_ranking_is_chosen_before_looking(by_value, said):
+    rows = [specific(POST_HOC, by_value, "value"), specific(POST_HOC, 0.3, "weight")]
     rows += [specific(POST_HOC, 0.0, "contribution")]
     for name in ("value", "weight", "contribution"):
         rows.append(specific(RANDOM, 0.0, name, low=-0.15, high=0.12))
     found = told(joined(*rows, *KNOWS))
-    question = "Map at its own part (part specificity, α = 1, by {})?"
-    assert found[question.format(better)] == "above"
+    question = "Map at its own part, more than random directions (part specificity, α = 1, by {})?"
+    assert question.format("weight") not in found
+    assert found[question.format("value")] == said
     assert found[question.format("contribution")] == "within"
+
+
+def test_places_have_no_verdict_against_0():
+    images = pd.concat([scored(POST_HOC, 19), scored(TRADITIONAL, 2)], ignore_index=True)
+    images = images.replace({"metric": {"CEM gain": "part specificity"}}).assign(alpha=1.0)
+    names = ["", "other parts of the image", "feature norm"]
+    maps = pd.concat([scored(POST_HOC, 19)[:20].assign(metric="CLM", alpha=1.0, baseline=name) for name in names])
+    maps["value"] = np.where(maps["baseline"] == "", maps["value"], 0.0)
+    table = without_verdict(compare_answers(pd.concat([images, maps], ignore_index=True), True), [])
+    said = table.set_index(["metric", "b"])["verdict"]
+    assert said["part specificity", TRADITIONAL] == said["CLM", "other parts of the image"] == "–"
+    assert said["accuracy", TRADITIONAL] == said["CLM", "feature norm"] == ""
 
 
 def drawn(names: list[str], n_draws: int) -> pd.DataFrame:
@@ -195,7 +210,7 @@ def test_concepts_are_counted_against_their_own_random_range(n_draws, marks):
     )
     # With 39 banks two concepts cannot pass.
     assert ("let a concept pass only if 3 do" in table.caption) == (marks == 0)
-    named = full_tables(rows, draws)[0].frame.set_index("item")
+    named = full_tables(with_verdicts(rows), draws)[0].frame.set_index("item")
     assert named["text"].astype(str).str.contains("▲|▼").sum() == marks
     assert (named["random_high"].dropna() < 0.51).all()
 
@@ -228,10 +243,10 @@ def test_models_are_compared_on_the_same_images(seeds, same_images):
     compared = compare_answers(images, same_images).set_index("b")
     wide = images.groupby("model")["value"].mean()
     assert compared.loc[TRADITIONAL, "difference"] == pytest.approx(wide[POST_HOC] - wide[TRADITIONAL])
-    assert difference_text(compared.loc[TRADITIONAL]) == "above 0"
+    assert difference_verdict(compared.loc[TRADITIONAL]) == "above 0"
     # A model and its copy.
     copy = compared.loc["plain backbone"]
-    assert (copy["difference"], copy["p"], difference_text(copy)) == (0, 1, "no difference")
+    assert (copy["difference"], copy["p"], difference_verdict(copy)) == (0, 1, "not shown")
     assert (compared["p_adjusted"] >= compared["p"]).all()
 
 

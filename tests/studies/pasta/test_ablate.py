@@ -16,7 +16,6 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
-from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.ablate import (
@@ -29,6 +28,7 @@ from quantus_concepts.studies.pasta.ablate import (
     variant_figures,
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED, Plan
+from quantus_concepts.verdicts import difference_verdict
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")
 
@@ -56,11 +56,11 @@ def test_differences_are_taken_split_by_split() -> None:
     # Of two splits there is no interval and no verdict.
     (undecided,) = differences(frame[frame["seed"] < 2], "votes", "Q1").to_dict("records")
     assert math.isnan(undecided["low"])
-    assert difference_text(undecided) == "–"
+    assert difference_verdict(undecided) == "–"
     # Each is about 0.1 better, however far apart the splits are.
     assert (difference["variant"], difference["value"]) == ("mean", pytest.approx(0.1))
     assert difference["low"] == pytest.approx(0.1, abs=0.03)
-    assert difference_text(difference) == "above 0"
+    assert difference_verdict(difference) == "above 0"
 
 
 def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanations, torch.Tensor]:

@@ -173,8 +173,14 @@ def test_verdicts_agree_with_the_tables(scores):
     rows = pick(joined(scores), correlation=0.0, item_kind="")
     table = pd.read_csv(io.StringIO(report.main_table(rows).csv), keep_default_na=False)
     verdicts = report.verdicts(rows, report.compare_models(image_scores()))
-    assert "no difference to 0 others; 1 of 2 above the model that recites its class, 0 below" in verdicts[0].question
-    assert "no difference to 1 others; 0 of 2 above the model that recites its class, 0 below" in verdicts[1].question
+    assert (
+        "a difference to 0 others is not shown; 1 of 2 above the model that recites its class, 0 below"
+        in verdicts[0].question
+    )
+    assert (
+        "a difference to 1 others is not shown; 0 of 2 above the model that recites its class, 0 below"
+        in verdicts[1].question
+    )
     for metric, question in report.QUESTIONS.items():
         trained = pick(table, metric=report.HEADS[metric], model=[SHORT[name] for name in TRAINED])
         control = one(pick(scores, correlation=0.0, item_kind=""), metric=metric, model=RANDOM)
