@@ -153,7 +153,7 @@ class Table:
         frame = self._cells
         texts = []
         for _, row in frame.iterrows():
-            write = self.write if callable(self.write) else self.write[row["metric"]]
+            write = self.write if callable(self.write) else self.write.get(row["metric"], number)
             text = row.get("text")
             shown = text if isinstance(text, str) and text else write(row["value"])
             texts.append(cell(shown, span(row["low"], row["high"], write), row.get("best") is True))

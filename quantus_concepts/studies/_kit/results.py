@@ -15,7 +15,17 @@ from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
-NUMBERS = ("value", "low", "high", "random_low", "random_high", "n", "undefined", "chance", "reference")
+NUMBERS: tuple[str, ...] = (
+    "value",
+    "low",
+    "high",
+    "random_low",
+    "random_high",
+    "n",
+    "undefined",
+    "chance",
+    "reference",
+)
 NUMBERS += ("deviation", "seeds", "seed")
 UNBOUNDED = (-math.inf, math.inf)
 #: Spread of equal numbers, relative to their size.
