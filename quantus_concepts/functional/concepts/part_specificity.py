@@ -37,10 +37,10 @@ class PartHits(NamedTuple):
 def part_specificity(hits: Numbers, parts: Numbers, weights: Numbers | None = None) -> PartHits:
     """Compare the hit of each map at its own part with its hits at the other visible parts of the same image.
 
-    Map, image and object are the same; only the part differs. If objects are in the middle of the images, any map on
-    the object has high hits (`clm`), but a difference of 0. The other parts are weighted by the number of concepts
-    about them, so that a map that knows no concept, whose concept may be any of them, has an expected difference near
-    0; with equal weights, a part that is often hit and that many concepts are about would raise it.
+    Map, image and object are the same; only the part differs. 0 is *not* what a map without knowledge scores: parts lie
+    where they lie, and one fixed map scores -.24 to .29 on painted birds, by the part that its concept is about. Compare
+    with random banks. The other parts are weighted by the number of concepts about them, so that a map that knows no
+    concept has an expected difference near 0 if its concept is any of them with equal probability.
 
     Parameters
     ----------

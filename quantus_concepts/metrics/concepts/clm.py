@@ -88,7 +88,8 @@ class CLM(ConceptMetric):
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
     specificity : bool
         With points: score how much more often a map holds the concept's part than the other visible parts of the same
-        image (`functional.part_specificity`), in [-1, 1]. A map that is on the object and knows no concept scores 0.
+        image (`functional.part_specificity`), in [-1, 1]. Compare with random banks: a map
+        without knowledge scores above or below 0, by the part that is named first.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: no increasing change of
         a map moves its region. The default aggregate is the mean of the defined scores.
