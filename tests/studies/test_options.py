@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,11 @@ def test_a_file_is_listed_with_what_it_holds(tmp_path):
         network.write_text(content)
         told.append(given_settings(named))
     first, second = told
-    assert {name for name in first if first[name] != second[name]} == {"weights", "backbone", "image"}
+    assert {name for name in first if first[name] != second[name]} == {"weights", "backbone", "image", "root"}
     assert first["text"] == "a, b"
     assert "none" not in first
     assert first["backbone"].startswith(f"{network}:model (")
-    assert (first["root"], first["name"]) == (str(tmp_path), "resnet18")
+    assert first["name"] == "resnet18"
 
 
 def test_options_that_have_no_effect_and_those_that_are_missing_are_named():
@@ -65,6 +66,40 @@ def test_normalisation_is_given_whole_or_not_at_all():
     for std in ("0", "1,-1,1"):
         with pytest.raises(ValueError, match="--std"):
             normalisation("0", std, False)
+
+
+def test_a_folder_is_listed_with_the_names_sizes_and_times_of_its_files(tmp_path):
+    folder = tmp_path / "images"
+    (folder / "zebra").mkdir(parents=True)
+    photo, weights = folder / "zebra" / "0.png", folder / "net.safetensors"
+    photo.write_bytes(b"a")
+    weights.write_bytes(b"a")
+    out = folder / "out"
+    out.mkdir()
+    (folder / "again").symlink_to(folder, target_is_directory=True)
+
+    def settings():
+        named = {"root": folder, "encoder": f"open_clip:local-dir:{folder}", "data": "images", "out": out}
+        return {name: text for name, text in given_settings(named).items() if name != "version"}
+
+    def changed(change):
+        before = settings()
+        change()
+        after = settings()
+        return {name for name in before if before[name] != after[name]}
+
+    both = {"root", "encoder"}
+    time = photo.stat().st_mtime_ns
+    assert changed(lambda: photo.write_bytes(b"bc")) == both
+    assert changed(lambda: os.utime(photo, ns=(time, time + 10**9))) == both
+    assert changed(lambda: (folder / "zebra" / "1.png").write_bytes(b"")) == both
+    assert changed(lambda: photo.rename(folder / "zebra" / "2.png")) == both
+    # Of weights the content counts, even with the same size and time.
+    times = weights.stat().st_atime_ns, weights.stat().st_mtime_ns
+    assert changed(lambda: (weights.write_bytes(b"b"), os.utime(weights, ns=times))) == both
+    assert changed(lambda: os.utime(weights, ns=(0, 0))) == set()
+    assert changed(lambda: (out / "results.csv").write_text("a")) == set()
+    assert changed(lambda: (folder / ".hidden").write_text("a")) == set()
 
 
 def test_a_missing_extra_is_noticed_before_any_work(capsys, monkeypatch, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -81,6 +82,38 @@ def hash_file(path: Path) -> str:
     check_plain_file(path, "File")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+#: Files whose content is hashed: code and weights.
+_CONTENT = (".py", ".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+
+
+def hash_folder(folder: Path, without: Path | None = None) -> str:
+    """Return the SHA-256 of the names, sizes and times of the files in a folder, at any depth, in links too.
+
+    Code and weights count with their content; hidden files, and the folder `without`, do not count.
+    """
+    digest = hashlib.sha256()
+    skipped = None if without is None else without.resolve()
+
+    def add(place: Path, name: str, above: tuple[Path, ...]) -> None:
+        real = place.resolve()
+        if real in above or real == skipped:  # links that lead in a circle
+            return
+        for entry in sorted(os.scandir(place), key=lambda entry: entry.name):
+            if entry.name.startswith((".", "__pycache__")):
+                continue
+            path, inside = Path(entry.path), f"{name}/{entry.name}"
+            if entry.is_dir():
+                add(path, inside, (*above, real))
+            elif entry.name.endswith(_CONTENT) and path.is_file():
+                digest.update(f"{json.dumps(inside)} {hash_file(path)};".encode())
+            elif path.exists():
+                status = entry.stat()
+                digest.update(f"{json.dumps(inside)} {status.st_size} {status.st_mtime_ns};".encode())
+
+    add(folder, "", ())
+    return digest.hexdigest()
 
 
 def file_state(path: Path) -> list[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
@@ -21,7 +22,7 @@ SMALL = "small"
 #: Smallest and largest painted birds, and pixels for each place of the small network's maps.
 PAINTED_SIZES, STRIDE = (32, 512), 8
 #: Options about where and how a run works: its results are the same.
-_NO_RESULT = ("out", "overwrite", "progress", "engine", "readers")
+_NO_RESULT = ("out", "overwrite", "progress", "engine", "readers", "cache", "models")
 
 Out = Annotated[
     Path | None, typer.Option(help="Output folder; by default a new one under reports/.", rich_help_panel=RUN)
@@ -107,30 +108,44 @@ def option_name(parameter: str) -> str:
 def given_settings(values: Mapping[str, object]) -> dict[str, str]:
     """Return the options of a run that can change its results, as its folder and its report list them.
 
-    Called with ``locals()`` in the first line of a command. A file is listed with the hash of what it holds.
+    Called with ``locals()`` in the first line of a command. A file is listed with the hash of its content, a folder
+    with that of what is in it (`hash_folder`), the output folder left out.
     """
+    out = values.get("out")
     settings = {
-        name.replace("_", " "): _shown(value)
+        name.replace("_", " "): _shown(value, out if isinstance(out, Path) else None)
         for name, value in values.items()
         if name not in _NO_RESULT and value is not None and value is not False and value != []
     }
     return settings | {"version": importlib.metadata.version("quantus-concepts")}
 
 
-def _shown(value: object) -> str:
-    return ", ".join(map(_shown, value)) if isinstance(value, list | tuple) else f"{value}{_content(value)}"
+def folder_or_word(text: str) -> Path | str:
+    """Return the value of an option that takes a word or a folder, as `given_settings` lists it."""
+    return Path(text) if Path(text).is_dir() else text
 
 
-def _content(value: object) -> str:
-    """Return the hash of the file that an option names, in path.py:factory too."""
+def _shown(value: object, out: Path | None) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_shown(part, out) for part in value)
+    return f"{value}{_content(value, out)}"
+
+
+def _content(value: object, out: Path | None) -> str:
+    """Return the hash of the file or folder that an option names, in path.py:factory and library:model:folder too."""
     if not isinstance(value, str | Path):
         return ""
-    from captum_concepts.support.fingerprints import hash_file
+    from captum_concepts.support.fingerprints import hash_file, hash_folder
 
-    file, _, factory = str(value).rpartition(":")
-    path = Path(file if factory.isidentifier() and file.endswith(".py") else value)
+    first, _, last = str(value).rpartition(":")
+    path = Path(first if last.isidentifier() and first.endswith(".py") else value)
     try:
-        return f" ({hash_file(path)[:12]})" if path.is_file() else ""
+        if path.is_file():
+            return f" ({hash_file(path)[:12]})"
+        # A word, "painted" for instance, names no folder, even if there is one of that name.
+        folder = path if isinstance(value, Path) else Path(last)
+        is_folder = (isinstance(value, Path) or bool(first)) and folder.is_dir()
+        return f" ({hash_folder(folder, out)[:12]})" if is_folder else ""
     except OSError:
         return ""
 
@@ -140,6 +155,16 @@ def refuse_without_effect(reason: str, **values: object) -> None:
     for name, value in values.items():
         if value is not None and value is not False:
             raise ValueError(f"`{option_name(name)}` has no effect {reason}. Leave it out.")
+
+
+def drop_idle(
+    settings: Mapping[str, str], command: Callable[..., Path], values: Mapping[str, object], reason: str, *names: str
+) -> dict[str, str]:
+    """Return the settings without the options that have no effect here; raise ValueError where one was given."""
+    defaults = inspect.signature(command).parameters
+    given = {name: True for name in names if values[name] != defaults[name].default}
+    refuse_without_effect(reason, **given)
+    return {name: text for name, text in settings.items() if name.replace(" ", "_") not in names}
 
 
 def require(reason: str, **values: object) -> None:

@@ -141,8 +141,7 @@ def benchmark_attribution(
 
     Example: quantus-concepts benchmark attribution --data bam --root composed --backbone resnet18
     """
-    # With models of an earlier run the results are the same.
-    settings = kit.given_settings({**locals(), "models": None})
+    settings = kit.given_settings(locals())
     files = {"objects": objects, "annotations": annotations, "scenes": scenes, "root": root}
     coco = {"object_classes": object_classes, "min_photographs": min_photographs}
     with_data = f"with `--data {data}`"

@@ -55,7 +55,9 @@ def compose(
 
     Example: quantus-concepts compose --objects cutouts --scenes photographs --image-size 224 --out composed
     """
-    settings = options.given_settings(locals())
+    settings = options.given_settings(
+        {**locals(), "objects": options.folder_or_word(objects), "scenes": options.folder_or_word(scenes)}
+    )
     if annotations is None:
         reason = "without `--annotations`"
         options.refuse_without_effect(reason, object_classes=object_classes, min_photographs=min_photographs)

@@ -39,6 +39,7 @@ from quantus_concepts.studies._kit.options import (
     Weights,
     check_birds,
     check_stride,
+    drop_idle,
     given_settings,
     normalisation,
     refuse_without_effect,
@@ -72,7 +73,7 @@ _EXPLORE = "Write explore.html, a page to explore test images and correct concep
 _STRENGTH = "Regularisation of the SVM."
 _file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=MANY)
 #: Options without an effect on other data, and on a network that is not trained.
-BIRDS, TRAINING = ("n train", "n test", "n classes", "n concepts", "correlation", "deviation"), ("epochs", "precision")
+BIRDS, TRAINING = ("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation"), ("epochs", "precision")
 
 
 def benchmark_concepts(
@@ -131,7 +132,8 @@ def benchmark_concepts(
 
     Example: quantus-concepts benchmark concepts --data cub --root CUB_200_2011 --backbone resnet18 --model cbm.py:joint
     """
-    settings = given_settings(locals())
+    named = locals()
+    settings = given_settings(named)
     specs = list(dict.fromkeys(backbone or [DEFAULT_BACKBONE[data]]))
     n_seeds = seeds if seeds is not None else DEFAULT_SEEDS[data]
     trains, given = specs[0] == SMALL, [spec for spec in specs if spec != SMALL]
@@ -140,6 +142,7 @@ def benchmark_concepts(
         refuse_without_effect("with --data painted", root=root, concepts=concepts, images_per_class=images_per_class)
     else:
         require(f"with --data {data}", root=root, **({"concepts": concepts} if data == "folder" else {}))
+        settings = drop_idle(settings, benchmark_concepts, named, f"with --data {data}", *BIRDS)
     if data != "folder":
         refuse_without_effect(f"with --data {data}", parts=parts, part_of_concept=part_of_concept)
     elif not Path(concepts or "").is_file():
@@ -152,8 +155,8 @@ def benchmark_concepts(
     elif len(given) > 1:
         refuse_without_effect("with several --backbone: a file path.py:factory can say it of each", **mine)
     if not trains:
-        chosen = None if precision == AUTO else precision
-        refuse_without_effect(f"on {specs[0]}, which is not trained", precision=chosen)
+        reason = f"on {specs[0]}, which is not trained"
+        settings = drop_idle(settings, benchmark_concepts, named, reason, *TRAINING)
         if SMALL in specs:
             raise ValueError(f"Expected `--backbone {SMALL}` to be the first of several but {specs[0]} is.")
     if C <= 0:
@@ -176,8 +179,6 @@ def benchmark_concepts(
     from quantus_concepts.studies.concepts.study import Settings, load_backbone
 
     place = torch_device(device)
-    idle = [*(BIRDS if data != "painted" else ()), *(TRAINING if not trains else ())]
-    settings = {name: value for name, value in settings.items() if name not in idle}
     settings |= {"backbone": settings.get("backbone", specs[0]), "seeds": str(n_seeds)}
     birds: dict[str, Any] = {"n_classes": n_classes, "n_concepts": n_concepts, "deviation": deviation}
     birds |= {"correlation": correlation, "seed": seed}

@@ -17,6 +17,7 @@ from quantus_concepts.studies._kit.options import (
     Overwrite,
     Progress,
     Seed,
+    drop_idle,
     given_settings,
     torch_device,
 )
@@ -70,6 +71,9 @@ NExplained = Annotated[int, option("Birds that are explained.", USES, **ONE)]
 NMasks = Annotated[int, option("Masks of RISE.", USES, **ONE)]
 ClassifierEpochs = Annotated[int, option("Epochs of each small network that is explained.", USES, **ONE)]
 
+#: Why options about networks have no effect.
+WITH_DATA = "with --data: the networks of its explanations are unknown"
+
 
 @contextmanager
 def run_folder(command: str, settings: dict[str, str], out: Path | None, overwrite: bool) -> Iterator[RunFolder]:
@@ -77,8 +81,6 @@ def run_folder(command: str, settings: dict[str, str], out: Path | None, overwri
     from quantus_concepts.studies._kit.folder import RunFolder
     from quantus_concepts.studies._kit.plots import report_style
 
-    # Where embeddings are kept changes no result.
-    settings = {name: value for name, value in settings.items() if name != "cache"}
     with RunFolder(command, settings, out, overwrite=overwrite) as folder, report_style():
         yield folder
 
@@ -112,7 +114,11 @@ def benchmark_pasta(
 
     Example: quantus-concepts benchmark pasta --n-images 120 --seeds 3 --no-uses
     """
-    settings = given_settings(locals())
+    values = locals()
+    settings = given_settings(values)
+    if not uses:
+        idle = ("n_explained", "n_masks", "classifier_epochs")
+        settings = drop_idle(settings, benchmark_pasta, values, "with --no-uses", *idle)
     from quantus_concepts.studies.pasta.material import EMBEDDED, RatedBirds, question_names, training_settings
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.training import run_benchmark
@@ -171,8 +177,8 @@ def pasta_train(
     ] = False,
     question: Question = "all",
     seeds: Splits = 5,
-    epochs: ScorerEpochs = 600,
-    learning_rate: LearningRate = 2e-6,
+    epochs: ScorerEpochs = None,
+    learning_rate: LearningRate = None,
     train_share: TrainShare = 0.7,
     regressors: Regressors = False,
     loss: Annotated[Literal["paper", "release"], option("As in the paper, or as in its release.", TRAINING)] = "paper",
@@ -209,12 +215,18 @@ def pasta_train(
     Example: quantus-concepts pasta train --data PASTA --encoder clip
     """
     settings = given_settings(locals())
+    from dataclasses import replace
     from functools import partial
 
     from quantus_concepts.datasets.ratings.released import PastaRatings
     from quantus_concepts.pasta.embedder import Embedder
-    from quantus_concepts.pasta.training import TrainingSettings
-    from quantus_concepts.studies.pasta.material import label_names_of, load_encoder, voted_questions, words
+    from quantus_concepts.studies.pasta.material import (
+        label_names_of,
+        load_encoder,
+        training_settings,
+        voted_questions,
+        words,
+    )
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.training import run_training
 
@@ -235,7 +247,7 @@ def pasta_train(
         voted_questions(question, ratings),
         votes=votes,
         label_names=label_names_of(ratings) if labelled else None,
-        settings=TrainingSettings(epochs=epochs or 600, learning_rate=learning_rate or 2e-6, loss=loss),
+        settings=replace(training_settings(encoder, epochs, learning_rate), loss=loss),
         train_share=train_share,
         seed=seed,
         n_splits=seeds,
@@ -344,7 +356,16 @@ def pasta_sizes(
 
     Example: quantus-concepts pasta sizes --seeds 3
     """
-    settings = given_settings(locals())
+    values = locals()
+    settings = given_settings(values)
+    if encoders is not None:
+        settings = drop_idle(settings, pasta_sizes, values, "with --encoders", "widths")
+    if data is not None or not classifiers:
+        reason = (
+            "with --no-classifiers" if data is None else "with --data: the networks of its explanations are unknown"
+        )
+        idle = ("channels", "n_networks", "n_train", "n_explained", "classifier_epochs")
+        settings = drop_idle(settings, pasta_sizes, values, reason, *idle)
     from quantus_concepts.studies.pasta.material import RatedBirds, load_ratings, voted_questions
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.sizes import build_embedders, run_sizes, whole_numbers
@@ -394,7 +415,11 @@ def pasta_metrics(
 
     Example: quantus-concepts pasta metrics --data PASTA
     """
-    settings = given_settings(locals())
+    values = locals()
+    settings = given_settings(values)
+    if data is not None:
+        idle = ("n_explained", "n_train", "classifier_epochs", "n_masks", "n_samples")
+        settings = drop_idle(settings, pasta_metrics, values, WITH_DATA, *idle)
     from quantus_concepts.studies.pasta.material import EMBEDDED, RatedBirds, load_ratings, training_settings
     from quantus_concepts.studies.pasta.metrics import run_metrics
     from quantus_concepts.studies.pasta.scorers import Plan

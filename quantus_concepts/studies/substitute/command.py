@@ -62,7 +62,7 @@ def generate(
 
     Example: quantus-concepts substitute generate --birds Blue_Jay --attributes has_crown_color--black --out generated
     """
-    given = options.given_settings(locals())
+    given = options.given_settings({**locals(), "model": options.folder_or_word(model)})
     from captum_concepts.support.lazy import check_extra
     from captum_concepts.support.progress import progress as show_progress
     from quantus_concepts.studies._kit.image_set import ImageSet
@@ -122,7 +122,7 @@ def filter_images(
 
     Example: quantus-concepts substitute filter --generated generated --keep-share 0.2 --out filtered
     """
-    given = options.given_settings(locals())
+    given = options.given_settings({**locals(), "model": options.folder_or_word(model)})
     if keep_share <= 0:
         raise ValueError(f"Expected `--keep-share` to be above 0 but got {keep_share}.")
     from quantus_concepts.studies._kit.folder import RunFolder
