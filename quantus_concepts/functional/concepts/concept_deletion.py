@@ -52,7 +52,7 @@ def delete_concepts(
 
     Notes
     -----
-    Values of directions that depend on others are met as well as possible.
+    A direction that depends on those removed before it changes nothing more: d independent ones are an embedding's all.
 
     Examples
     --------
@@ -99,13 +99,15 @@ def deleted_parts(coordinates: Tensor, units: Tensor, order: Tensor, counts: Seq
     Directions have length 1 (or 0) and span all r dimensions; along those removed a vector keeps the levels (L,).
     """
     least = tolerance(coordinates.dtype)
-    kept, left = coordinates - torch.linalg.pinv(units, rtol=least) @ levels, units[order]
-    stages = [kept]
-    # Gram-Schmidt, of all vectors together; what depends on directions that are gone removes nothing more.
+    changed, left = coordinates, units[order]
+    stages = [changed]
+    # Gram-Schmidt, of all vectors together: each step sets one value and keeps those that are set.
     for step in range(max(counts, default=0)):
         size = left[:, step].norm(dim=1, keepdim=True)
         unit = torch.where(size > least, left[:, step] / size.clamp(min=least), 0)
-        kept = kept - (kept * unit).sum(1, keepdim=True) * unit
+        concepts = order[:, step]
+        excess = (changed * units[concepts]).sum(1, keepdim=True) - levels[concepts, None]
+        changed = changed - excess / size.clamp(min=least) * unit
         left = left - (left * unit[:, None]).sum(2, keepdim=True) * unit[:, None]
-        stages.append(kept)
-    return torch.stack([stages[0] - stages[count] for count in counts])
+        stages.append(changed)
+    return torch.stack([coordinates - stages[count] for count in counts])
