@@ -19,13 +19,33 @@ from quantus_concepts.functional import (
 from reference import comparisons
 from refusals import refusals
 
+UNBOUNDED = (-math.inf, math.inf)
+
 
 def test_by_hand() -> None:
     # Two clusters with differences 0 and 1, as in test_intervals: standard error 1/2, 1 degree of freedom, t = 1.
-    result = paired_difference([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], ["a", "a", "b", "b"])
+    first, second, clusters = [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], ["a", "a", "b", "b"]
+    result = paired_difference(first, second, clusters, UNBOUNDED)
     assert (result.first, result.second, result.difference, result.n, result.undefined) == (1, 0.5, 0.5, 4, 0)
     assert (result.low, result.high) == pytest.approx((0.5 - 12.7062 / 2, 0.5 + 12.7062 / 2), rel=1e-4)
     assert result.p == pytest.approx(0.5)  # arctan(1) is an eighth of the circle
+
+
+def test_hits_by_hand() -> None:
+    # Five images, all won: with a pair more on each side (Bonett and Price) the mean is 5/7; deviations 5 x (2/7)^2,
+    # (2/7)^2 and (12/7)^2 sum to 168/49, over 7 x 6 images 4/49. t of 4 degrees of freedom: 2.7764.
+    result = paired_difference([1, 1, 1, 1, 1], [0, 0, 0, 0, 0])
+    assert (result.difference, result.low, result.high) == (1, pytest.approx(5 / 7 - 2.7764 * 2 / 7, abs=1e-4), 1)
+    assert result.p == pytest.approx(2 * stats.t.sf(2.5, 4))
+    # Five clusters with one sign are two of 32 patterns; a hit of .9999 is nearly one.
+    assert 1 / 32 < result.p < 3 / 32
+    nearly = paired_difference([1, 1, 0.9999, 1, 1], [0, 0, 0, 0, 0])
+    assert nearly.p == pytest.approx(result.p, abs=1e-4)
+    # Two models that agree on 30 images of 3 classes: 3 clusters and 2 of a third, all but the last two at 0.
+    none = paired_difference(np.ones(30), np.ones(30), np.arange(30) % 3)
+    error = math.sqrt(4 / 5 * 2 * (1 / 10) ** 2)  # shares 1/11, w = 1/10
+    assert (none.difference, none.p) == (0, 1)
+    assert (none.low, none.high) == pytest.approx((-4.3027 * error, 4.3027 * error), abs=1e-4)
 
 
 @pytest.mark.parametrize("n_clusters", [2, 7])
@@ -33,15 +53,18 @@ def test_against_the_reference(n_clusters: int) -> None:
     rng = np.random.default_rng(n_clusters)
     clusters = rng.permutation(np.repeat(np.arange(n_clusters), rng.integers(1, 9, n_clusters)))
     first, second = rng.normal(size=(2, len(clusters))) + clusters % 3
-    result = paired_difference(first, second, clusters)
-    expected = comparisons.paired_difference(first.tolist(), second.tolist(), clusters.tolist())
-    assert (result.difference, result.low, result.high, result.p) == pytest.approx(expected, rel=1e-9)
-    assert result.first - result.second == pytest.approx(result.difference)
-    turned = paired_difference(second, first, clusters)
-    assert (turned.difference, turned.low, turned.high) == pytest.approx(
-        (-result.difference, -result.high, -result.low)
-    )
+    hits = (rng.random((2, len(clusters))) < 0.8).astype(float)
+    for (a, b), bounded in (((first, second), False), ((first[::-1], second), False), (hits, True)):
+        result = paired_difference(a, b, clusters)
+        expected = comparisons.paired_difference(a.tolist(), b.tolist(), clusters.tolist(), bounded)
+        assert (result.difference, result.low, result.high, result.p) == pytest.approx(expected, rel=1e-9)
+        assert result.first - result.second == pytest.approx(result.difference)
+        turned = paired_difference(b, a, clusters)
+        assert (turned.difference, turned.low, turned.high) == pytest.approx(
+            (-result.difference, -result.high, -result.low)
+        )
     # A pair of which one side is undefined is left out of both means.
+    result = paired_difference(first, second, clusters)
     further = paired_difference([*first, 3.0], [*second, math.nan], [*clusters, 99])
     assert further == result._replace(undefined=1)
 
@@ -49,24 +72,68 @@ def test_against_the_reference(n_clusters: int) -> None:
 def test_a_copy_differs_by_nothing() -> None:
     scores = np.random.default_rng(0).random(30)
     result = paired_difference(scores, scores.copy(), np.arange(30) % 5)
-    assert (result.difference, result.low, result.high, result.p) == (0, 0, 0, 1)
+    assert (result.difference, result.p) == (0, 1)
+    assert np.isnan([result.low, result.high]).all()
     matrix, truth = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
     result = cgim_difference(matrix, matrix.clone(), truth.sigmoid())
-    assert (result.difference, result.low, result.high, result.p) == (0, 0, 0, 1)
+    assert (result.difference, result.p) == (0, 1)
+    assert np.isnan([result.low, result.high]).all()
 
 
 def test_ends() -> None:
-    # Five clusters with one sign: two of the 32 equally likely patterns.
-    same = paired_difference(np.ones(10), np.zeros(10), np.arange(10) % 5)
-    assert (same.low, same.high, same.p) == (1, 1, 2 / 32)
+    # Unbounded differences that are all the same say nothing of others.
+    same = paired_difference(np.full(10, 7.5), np.full(10, 5.0), np.arange(10) % 5)
+    assert np.isnan([same.low, same.high, same.p]).all()
+    assert same.difference == 2.5
     # The clusters' means are equal; the images differ.
-    alternating = paired_difference([0.0, 1.0] * 4, [0.5] * 8, np.arange(8) // 2)
-    assert alternating == paired_difference([0.0, 1.0] * 4, [0.5] * 8)
+    first, second = [0.0, 1.0] * 4, [0.5] * 8
+    alternating = paired_difference(first, second, np.arange(8) // 2, UNBOUNDED)
+    assert alternating == paired_difference(first, second, None, UNBOUNDED)
     assert alternating.p == 1
     for few in (paired_difference([1.0], [0.0]), paired_difference([1.0, 0.5], [0.0, 0.0], [1, 1])):
         assert np.isnan([few.low, few.high, few.p]).all()
         assert few.difference > 0
     assert np.isnan(paired_difference([math.nan], [1.0])[:5]).all()
+
+
+def test_interval_and_p_value_are_of_one_estimate() -> None:
+    rng = np.random.default_rng(4)
+    excluded = 0
+    for _ in range(400):
+        n, n_clusters = rng.integers(2, 80), rng.integers(2, 12)
+        first, second = (rng.random((2, n)) < rng.random((2, 1))).astype(float)
+        clusters = rng.integers(0, n_clusters, n) if rng.random() < 0.5 else None
+        result = paired_difference(first, second, clusters)
+        if clusters is not None and len({*clusters}) < 2:
+            continue
+        assert result.high > result.low
+        assert -1 <= result.low <= result.difference <= result.high <= 1
+        assert (result.low > 0 or result.high < 0) == (result.p < 0.05)
+        excluded += result.p < 0.05
+    assert 50 < excluded < 350
+
+
+@pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
+@pytest.mark.parametrize(
+    ("n_classes", "size", "rho"), [(3, 10, 0), (5, 20, 0.1), (10, 20, 0.3), (25, 30, 0.1), (40, 1, 0)]
+)
+def test_coverage_of_hits_that_seldom_differ(n_classes: int, size: int, rho: float, share: float) -> None:
+    rng = np.random.default_rng([n_classes, int(100 * share)])
+    covered, rejected = [], []
+    for _ in range(150):
+        clusters = np.repeat(np.arange(n_classes), rng.geometric(1 / size, n_classes))
+        chances = (
+            rng.beta(*(p * (1 / rho - 1) for p in (share, 1 - share)), n_classes) if rho else np.full(n_classes, share)
+        )
+        lost = rng.random(len(clusters)) < chances[clusters]
+        result = paired_difference(np.ones(len(clusters)), 1.0 - lost, clusters)
+        covered.append(result.low <= share <= result.high)
+        null = paired_difference(lost * rng.choice([-1.0, 1.0], len(clusters)), np.zeros(len(clusters)), clusters)
+        rejected.append(null.p < 0.05)
+        assert result.low < result.high
+    # Two standard errors of a count of 150 are 3.6 %; it was .03 to .96 without pseudo-clusters.
+    assert np.mean(covered) >= 0.93 - 0.036
+    assert np.mean(rejected) <= 0.05 + 0.036
 
 
 @pytest.mark.parametrize(("n_classes", "rho"), [(5, 0.3), (10, 0.0), (30, 0.1)])
@@ -107,6 +174,17 @@ def test_jackknife_against_the_reference(per: str, centred: bool) -> None:
     nothing = cgim_difference(first, second, truth, per, centred)
     assert np.isnan([*nothing[:5], nothing.p]).all()
     assert (nothing.n, nothing.undefined) == (0, 5 if per == "concept" else 7)
+
+
+def test_a_class_that_decides_the_jackknife() -> None:
+    # One class has all truth: without it nothing is left to compare, and how far the difference may vary is unknown.
+    truth = torch.zeros(6, 1)
+    truth[0] = 1
+    noise = torch.randn(2, 6, 1, generator=torch.Generator().manual_seed(0))
+    result = cgim_difference(truth + 0.3 * noise[0], truth + 0.6 * noise[1], truth)
+    assert result.n == 1
+    assert math.isfinite(result.difference)
+    assert np.isnan([result.low, result.high, result.p]).all()
 
 
 def test_coverage_of_the_jackknife() -> None:
@@ -167,6 +245,10 @@ def test_discoveries_under_the_null_and_with_planted_concepts() -> None:
 
 test_refused = refusals(
     (lambda: paired_difference([1.0, 0.0], [1.0]), r"`second` .*\(N,\) = \(2,\) but got \(1,\)"),
+    (
+        lambda: paired_difference([1.0, 90.0], [0.0, 0.5], bounds=(0, 1)),
+        "`first` to lie within .* but 1 of 2",
+    ),
     (lambda: cgim_difference(torch.ones(2, 3), torch.ones(2, 2), torch.ones(2, 3)), "`second` to have shape"),
     (lambda: paired_difference([1.0, 0.0], [0.0, 0.0], [1]), r"`clusters` .*\(N,\) = \(2,\)"),
     (lambda: find_discoveries([1.0, 0.0], [[1.0], [0.0]]), r"`draws` .*\(n, L\) = \(\*, 2\)"),

@@ -36,6 +36,8 @@ def test_clusters_against_the_reference(n_clusters):
     scores = rng.random(len(clusters)).round(1)
     expected = bounded_cluster_interval(scores.tolist(), clusters.tolist())
     assert interval(scores, clusters=clusters) == pytest.approx(expected, rel=1e-9)
+    expected = bounded_cluster_interval(scores.tolist(), clusters.tolist(), (-1.0, 2.0))
+    assert interval(scores, (-1, 2), clusters) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("n_clusters", [3, 10])
@@ -72,11 +74,35 @@ def test_too_few_scores_have_no_interval():
     assert np.isnan(interval([math.nan])).all()
     assert np.isnan(interval([0.5], UNBOUNDED)).all()
     assert np.isnan(interval([0.2, 0.4], UNBOUNDED, [3, 3])).all()
-    # All at the end of the scale: five clusters tell as much as five scores.
+    # All at the end of the scale: five clusters tell as much as five scores, whatever the scale.
     assert interval(np.ones(50), clusters=np.arange(50) % 5) == interval(np.ones(5))
+    five_ends = interval([5, 5, 5], (1, 5))
+    assert five_ends == pytest.approx([1 + 4 * end for end in interval([1, 1, 1])])
     # Clusters of equal means: the samples vary all the same.
     scores = [0.0, 1.0] * 4
-    assert interval(scores, clusters=np.arange(8) // 2) == interval(scores)
+    assert interval(scores, UNBOUNDED, np.arange(8) // 2) == interval(scores, UNBOUNDED)
+
+
+@pytest.mark.parametrize("n", [2, 3, 20])
+@pytest.mark.parametrize("score", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (1 - 1e9, 1.0)])
+def test_equal_scores_have_a_wide_interval(score, n, bounds):
+    for clusters in (None, range(n), np.arange(n) % 2):
+        low, high = interval([score] * n, bounds, clusters)
+        assert low <= score <= high
+        # n draws that are all alike do not exclude a share of others of 1 / n.
+        assert high - low > (bounds[1] - bounds[0]) / n / 4
+    low, high = seeds_interval([[score] * n] * 3, bounds=bounds)
+    assert low <= score <= high
+    assert high - low > (bounds[1] - bounds[0]) / n / 4
+
+
+def test_equal_scores_without_bounds_have_no_interval():
+    # .1 + .2 - .3 is rounding.
+    for scores in ([0.5] * 3, [3.0] * 3, [0.1 + 0.2, 0.3, 0.3]):
+        assert np.isnan(interval(scores, UNBOUNDED)).all()
+        assert np.isnan(interval(scores, UNBOUNDED, [0, 1, 2])).all()
+        assert np.isnan(seeds_interval([scores] * 2, bounds=UNBOUNDED)).all()
 
 
 @pytest.mark.parametrize("n", [1, 10, 39, 40, 79, 1000])
@@ -99,15 +125,20 @@ def test_a_range_encloses_its_share_of_further_draws(n):
 
 
 def test_bounded_clusters_by_hand():
-    # Twenty clusters of one score, ten of them 1, and pseudo-clusters of 1/3: shares 3/62 and 1/62, w 3/59 and 1/61,
-    # all at 1/2 from the mean. Twenty equal clusters have 19 degrees of freedom, t = 2.0930.
+    # Twenty clusters of three scores, ten of them 1, and pseudo-clusters of one score: shares 3/62 and 1/62, w 3/59 and
+    # 1/61, all at 1/2 from the mean. Twenty equal clusters have 19 degrees of freedom, t = 2.0930.
+    clusters = np.repeat(np.arange(20), 3)
     error = math.sqrt(21 / 22 * (20 * (3 / 59) ** 2 + 2 * (1 / 61) ** 2) / 4)
-    low, high = interval([0] * 10 + [1] * 10, clusters=range(20))
+    low, high = interval([0] * 30 + [1] * 30, clusters=clusters)
     assert (low, high) == pytest.approx((0.5 - 2.0930 * error, 0.5 + 2.0930 * error), abs=1e-4)
-    # With 19 ones the mean of real and pseudo-clusters is 58 / 62, not 19 / 20.
+    # With 19 clusters of ones the mean of real and pseudo-clusters is 58 / 62, not 19 / 20.
     ones, zeros = (4 / 62) ** 2, (58 / 62) ** 2
     error = math.sqrt(21 / 22 * ((3 / 59) ** 2 * (19 * ones + zeros) + (1 / 61) ** 2 * (ones + zeros)))
-    assert interval([0] + [1] * 19, clusters=range(20)) == (pytest.approx(58 / 62 - 2.0930 * error, abs=1e-4), 1)
+    assert interval([0] * 3 + [1] * 57, clusters=clusters) == (pytest.approx(58 / 62 - 2.0930 * error, abs=1e-4), 1)
+    # Single scores have pseudo-clusters of one, not of a third: 22 equal clusters, ten and eleven ones.
+    error = math.sqrt(21 / 22 * 22 * (1 / 21) ** 2 / 4)
+    low, high = interval([0] * 10 + [1] * 10, clusters=range(20))
+    assert (low, high) == pytest.approx((0.5 - 2.0930 * error, 0.5 + 2.0930 * error), abs=1e-4)
 
 
 @pytest.mark.parametrize(("mean", "rho", "n_clusters"), [(0.95, 0.3, 10), (0.98, 0.1, 10), (0.98, 0.3, 30)])
@@ -134,7 +165,12 @@ def test_seeds_against_the_reference():
     scores = rng.random((4, len(clusters))) + rng.normal(0, 0.1, (4, 1))
     expected = seeds_reference(scores, clusters.tolist())
     assert seeds_interval(scores, clusters, UNBOUNDED) == pytest.approx(expected, rel=1e-9)
+    scores = scores.clip(0, 1)
+    for bounds in ((0.0, 1.0), (-1.0, 1.0)):
+        expected = seeds_reference(scores, clusters.tolist(), bounds)
+        assert seeds_interval(scores, clusters, bounds) == pytest.approx(expected, rel=1e-9)
     # NaN are left out, an image that has no score with it.
+    expected = seeds_reference(scores, clusters.tolist())
     further = np.concatenate([scores, np.full((4, 1), math.nan)], 1)
     assert seeds_interval(further, [*clusters, 9], UNBOUNDED) == pytest.approx(expected, rel=1e-9)
 
@@ -165,7 +201,31 @@ def test_coverage_over_seeds(n_seeds, n_classes):
     assert np.mean(seeds_alone) < 0.93
 
 
+@pytest.mark.parametrize(("mean", "n_classes", "rho"), [(0.95, 5, 0.3), (0.98, 10, 0.1), (0.98, 25, 0.3)])
+def test_coverage_over_seeds_near_one(mean, n_classes, rho):
+    rng = np.random.default_rng([int(100 * mean), n_classes])
+    strength = 1 / rho - 1
+    covered = []
+    for _ in range(300):
+        clusters = np.repeat(np.arange(n_classes), rng.geometric(1 / 20, n_classes))
+        chances = rng.beta(mean * strength, (1 - mean) * strength, n_classes)[clusters]
+        # Four fifths of the images have one score with all seeds.
+        images = rng.random(len(clusters)) < chances
+        anew = rng.random((3, len(clusters))) < chances
+        scores = np.where(rng.random(anew.shape) < 0.8, images, anew).astype(float)
+        low, high = seeds_interval(scores, clusters)
+        covered.append(low <= mean <= high)
+    # It was .65 to .85 without pseudo-clusters.
+    assert np.mean(covered) >= 0.93 - 0.025
+
+
 test_refused = refusals(
+    (
+        lambda: interval([85, 90, 95, 99]),
+        "`scores` to lie within .* 0 to 1 but 4 of 4 .* from 85 to 99",
+    ),
+    (lambda: interval([-0.2, 0.1, 0.3], clusters=[0, 1, 1]), "`scores` to lie within the bounds 0 to 1 but 1 of 3"),
+    (lambda: seeds_interval([[-0.2, 0.1], [0.3, math.nan]]), "`scores` to lie within the bounds 0 to 1 but 1 of 4"),
     (lambda: interval([0.5, 1.0], clusters=[0]), r"`clusters` to have shape \(N,\) = \(2,\)"),
     (lambda: seeds_interval([[0.1, 0.2], [0.3, 0.4]], [1]), r"`clusters` to have shape \(N,\) = \(2,\)"),
     (lambda: seeds_interval([0.5, 1.0]), r"`scores` to have shape \(S, N\) but got \(2,\)"),

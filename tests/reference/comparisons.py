@@ -28,39 +28,52 @@ def cem_gain(importance, labels, top_l):
     return np.array(gains)
 
 
-def bounded_cluster_interval(scores, clusters):
-    """Two clusters of a third of the mean size, one of zeros and one of ones; freedom of the real clusters."""
+def bounded_mean(scores, clusters, bounds):
+    """Mean and variance with two clusters more, of a third of the mean size (at least one score), one at each bound."""
     names = sorted(set(clusters))
     groups = [[s for s, c in zip(scores, clusters, strict=True) if c == name] for name in names]
-    size = len(scores) / len(groups) / 3
-    cells = [(sum(group) / len(group), len(group)) for group in groups] + [(0.0, size), (1.0, size)]
+    size = max(1, len(scores) / len(groups) / 3)
+    cells = [(sum(group) / len(group), len(group)) for group in groups] + [(end, size) for end in bounds]
 
     def mean_of(chosen):
         return sum(mean * weight for mean, weight in chosen) / sum(weight for _, weight in chosen)
 
     mean, n = mean_of(cells), len(cells)
-    variance = (n - 1) / n * sum((mean_of(cells[:g] + cells[g + 1 :]) - mean) ** 2 for g in range(n))
+    return mean, (n - 1) / n * sum((mean_of(cells[:g] + cells[g + 1 :]) - mean) ** 2 for g in range(n))
+
+
+def bounded_cluster_interval(scores, clusters, bounds=(0.0, 1.0)):
+    """The interval of `bounded_mean`, with the degrees of freedom of the real clusters."""
+    mean, variance = bounded_mean(scores, clusters, bounds)
     _, _, freedom, _ = cluster_interval(scores, clusters)
     half = stats.t.ppf(0.975, freedom) * math.sqrt(variance)
-    return max(0.0, mean - half), min(1.0, mean + half)
+    return max(bounds[0], mean - half), min(bounds[1], mean + half)
 
 
-def paired_difference(first, second, clusters):
-    """Return difference, low, high and p."""
+def paired_difference(first, second, clusters, bounded=False):
+    """Return difference, low, high and p; with `bounded` of scores in [0, 1]."""
     rows = [(a - b, c) for a, b, c in zip(first, second, clusters, strict=True) if not math.isnan(a - b)]
-    mean, variance, freedom, (low, high) = cluster_interval([d for d, _ in rows], [c for _, c in rows])
-    return mean, low, high, 2 * stats.t.sf(abs(mean) / math.sqrt(variance), freedom)
+    differences, groups = [d for d, _ in rows], [c for _, c in rows]
+    mean, variance, freedom, (low, high) = cluster_interval(differences, groups)
+    centre = mean
+    if bounded:
+        centre, variance = bounded_mean(differences, groups, (-1.0, 1.0))
+        low, high = bounded_cluster_interval(differences, groups, (-1.0, 1.0))
+    return mean, low, high, 2 * stats.t.sf(abs(centre) / math.sqrt(variance), freedom)
 
 
-def seeds_interval(scores, clusters):
+def seeds_interval(scores, clusters, bounds=None):
     n_seeds, n_images = scores.shape
     by_image = [sum(scores[s, i] for s in range(n_seeds)) / n_seeds for i in range(n_images)]
-    mean, v1, df1, _ = cluster_interval(by_image, clusters)
+    centre, v1, df1, _ = cluster_interval(by_image, clusters)
     means = [sum(scores[s]) / n_images for s in range(n_seeds)]
-    v2 = sum((m - mean) ** 2 for m in means) / (n_seeds - 1) / n_seeds
+    v2 = sum((m - centre) ** 2 for m in means) / (n_seeds - 1) / n_seeds
+    if bounds is not None:
+        centre, v1 = bounded_mean(by_image, clusters, bounds)
     freedom = (v1 + v2) ** 2 / (v1**2 / df1 + v2**2 / (n_seeds - 1))
     half = stats.t.ppf(0.975, freedom) * math.sqrt(v1 + v2)
-    return mean - half, mean + half
+    low, high = bounds or (-math.inf, math.inf)
+    return max(low, centre - half), min(high, centre + half)
 
 
 def centred_cgim(importance, truth, per):

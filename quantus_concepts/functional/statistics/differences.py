@@ -158,7 +158,8 @@ def _compare(a: np.ndarray, b: np.ndarray, clusters: np.ndarray, bounds: tuple[f
 def _limits(scores: np.ndarray, bounds: tuple[float, float] | None) -> tuple[float, float]:
     """Return the smallest and the largest difference of scores (2, n)."""
     if bounds is not None:
-        check_bounds(scores, bounds)
+        for name, values in zip(("first", "second"), scores, strict=True):
+            check_bounds(name, values, bounds)
         return (bounds[0] - bounds[1], bounds[1] - bounds[0]) if is_bounded(bounds) else UNBOUNDED
     distinct = np.unique(scores)
     if distinct.max() > 1 or distinct.min() < -1 or not (2 * distinct.size < scores.size or {*distinct} <= {0.0, 1.0}):

@@ -74,7 +74,7 @@ def interval(
     defined = ~np.isnan(values)
     if np.isinf(values).any():
         return math.nan, math.nan
-    check_bounds(values, bounds)
+    check_bounds("scores", values, bounds)
     if clusters is not None:
         groups = to_clusters(clusters, values.size, "score")
         return _cluster_interval(values[defined], groups[defined], bounds)
@@ -133,17 +133,22 @@ def distribution(scores: Numbers) -> tuple[float, float, float]:
     return (float(values.mean()) if values.size else math.nan, *baseline_range(values))
 
 
-def check_bounds(values: np.ndarray, bounds: tuple[float, float]) -> None:
+def check_bounds(name: str, values: np.ndarray, bounds: tuple[float, float]) -> None:
     """Raise if a score lies outside its bounds by more than rounding; NaN are ignored."""
     low, high = bounds
     rounding = 1e-6 * (high - low) if is_bounded(bounds) else 0.0
     outside = (values < low - rounding) | (values > high + rounding)
     if outside.any():
         raise ValueError(
-            f"Expected scores to lie within the bounds {low:g} to {high:g} but {int(outside.sum())} of {values.size} "
-            f"do not: they reach from {np.nanmin(values):g} to {np.nanmax(values):g}. Divide percentages by 100, or "
-            "pass the `bounds` of the scores, (-inf, inf) for none."
+            f"Expected argument `{name}` to lie within the bounds {low:g} to {high:g} but {int(outside.sum())} of "
+            f"{values.size} scores do not: they reach from {np.nanmin(values):g} to {np.nanmax(values):g}. Divide "
+            "percentages by 100, or pass the `bounds` of the scores, (-inf, inf) for none."
         )
+
+
+def are_equal(values: np.ndarray) -> bool:
+    """Return whether values differ by rounding at most."""
+    return bool(np.ptp(values) <= 8 * np.finfo(float).eps * np.abs(values).max())
 
 
 def is_bounded(bounds: tuple[float, float]) -> bool:
@@ -236,7 +241,7 @@ def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, 
     """Return Student's 95 % t interval of a mean; of values that are all the same Wilson's, or NaN without bounds."""
     if values.size < 2:
         return math.nan, math.nan
-    if np.ptp(values) <= 8 * np.finfo(float).eps * np.abs(values).max():
+    if are_equal(values):
         return _wilson(float(values.mean()), values.size, bounds) if is_bounded(bounds) else (math.nan, math.nan)
     # Not by `clipped_interval`: the order of the factors decides the last digit.
     half = t_quantile(values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)

@@ -11,11 +11,11 @@ from quantus_concepts.functional.arguments import Numbers, to_clusters
 from quantus_concepts.functional.statistics.intervals import (
     UNBOUNDED,
     ClusterEstimate,
+    are_equal,
     check_bounds,
     clipped_interval,
     cluster_estimate,
     interval,
-    is_bounded,
 )
 
 
@@ -76,12 +76,11 @@ def seeds_interval(
     groups = to_clusters(clusters, values.shape[1], "image")
     if len(values) == 1:
         return interval(values[0], bounds, clusters)
-    check_bounds(values, bounds)
+    check_bounds("scores", values, bounds)
     estimate = seeds_estimate(values, groups, bounds)
     if math.isnan(estimate.variance):
         return math.nan, math.nan
-    scores_of_all = values[~np.isnan(values)]
-    if estimate.variance == 0 or (is_bounded(bounds) and any((scores_of_all == end).all() for end in bounds)):
+    if estimate.has_equal_means or are_equal(values[~np.isnan(values)]):
         # All seeds have the same scores: none says more than another.
         images = ~np.isnan(values).all(0)
         return interval(np.nanmean(values[:, images], 0), bounds, groups[images])
