@@ -63,16 +63,20 @@ def dependent(rng: Rng, clusters: np.ndarray, rho: float) -> np.ndarray:
     return math.sqrt(rho) * effects[clusters] + math.sqrt(1 - rho) * rng.normal(size=len(clusters))
 
 
-def zeros_and_ones(rng: Rng, clusters: np.ndarray, mean: float, rho: float) -> np.ndarray:
+def class_chances(rng: Rng, n_clusters: int, mean: float, rho: float) -> np.ndarray:
+    """Return the chance of a hit in each cluster, so that hits have a correlation of rho within it."""
+    if not rho:
+        return np.full(n_clusters, mean)
+    return rng.beta(mean * (1 / rho - 1), (1 - mean) * (1 / rho - 1), n_clusters)
+
+
+def hits(rng: Rng, clusters: np.ndarray, mean: float, rho: float) -> np.ndarray:
     """Return scores of 0 and 1 with a correlation of rho within a cluster."""
-    chances = np.full(clusters.max() + 1, mean)
-    if rho:
-        chances = rng.beta(mean * (1 / rho - 1), (1 - mean) * (1 / rho - 1), len(chances))
-    return (rng.random(len(clusters)) < chances[clusters]).astype(float)
+    return (rng.random(len(clusters)) < class_chances(rng, clusters.max() + 1, mean, rho)[clusters]).astype(float)
 
 
 def intervals(n: int) -> Iterator[Row]:
-    """Count the coverage of `interval`, `seeds_interval` and `paired_difference`."""
+    """Count the coverage of `interval`, `seeds_interval` and `paired_difference`, the test of `compare`."""
 
     def plain(rng: Rng, size: int) -> bool:
         return holds(interval(rng.normal(size=size), UNBOUNDED), 0)
@@ -86,7 +90,7 @@ def intervals(n: int) -> Iterator[Row]:
 
     def bounded(rng: Rng, n_clusters: int, bounds: tuple[float, float] = (0.0, 1.0)) -> bool:
         clusters = clusters_of(rng, n_clusters)
-        return holds(interval(zeros_and_ones(rng, clusters, mean, rho), bounds, clusters), mean)
+        return holds(interval(hits(rng, clusters, mean, rho), bounds, clusters), mean)
 
     def over_seeds(rng: Rng, n_seeds: int, *, alone: bool = False) -> bool:
         clusters = clusters_of(rng, n_classes)
@@ -100,6 +104,28 @@ def intervals(n: int) -> Iterator[Row]:
         second = dependent(rng, clusters, 0.3)
         result = paired_difference(second + dependent(rng, clusters, rho), second, clusters)
         return holds((result.low, result.high), 0)
+
+    def hits_over_seeds(rng: Rng, n_classes: int) -> bool:
+        clusters = clusters_of(rng, n_classes)
+        chances = class_chances(rng, n_classes, mean, rho)[clusters]
+        # Four fifths of the images have one score with all three seeds.
+        images, anew = rng.random(len(clusters)) < chances, rng.random((3, len(clusters))) < chances
+        scores = np.where(rng.random(anew.shape) < 0.8, images, anew).astype(float)
+        return holds(seeds_interval(scores, clusters), mean)
+
+    def losses(rng: Rng, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+        clusters = clusters_of(rng, n_classes, size)
+        return hits(rng, clusters, share, rho), clusters
+
+    def lost(rng: Rng, n_classes: int) -> bool:
+        lost_hits, clusters = losses(rng, n_classes)
+        result = paired_difference(np.ones(len(clusters)), 1 - lost_hits, clusters)
+        return holds((result.low, result.high), share)
+
+    def swapped(rng: Rng, n_classes: int) -> bool:
+        differ, clusters = losses(rng, n_classes)
+        wins = rng.choice([-1.0, 1.0], len(clusters)) * differ
+        return paired_difference((wins > 0).astype(float), (wins < 0).astype(float), clusters).p < 0.05
 
     sizes, groups, seeds, classes = (5, 20, 200), (4, 10, 25, 100), (2, 3, 4, 5, 10), (5, 10, 30)
     of_sizes, of_groups = "5 / 20 / 200 scores", "4 / 10 / 25 / 100 clusters"
@@ -122,9 +148,28 @@ def intervals(n: int) -> Iterator[Row]:
         yield "`seeds_interval`", f"the same images, {n_classes} classes; {of_seeds}", ".95", counted
         counted = count(partial(over_seeds, alone=True), seeds, n, 5, n_classes)
         yield "`interval` of the seeds' means (do not use)", "the same", ".95", counted
+    for mean, rho in product((0.8, 0.95, 0.98), (0.1, 0.3)):
+        counted = count(hits_over_seeds, (5, 10, 25), n, 13, int(100 * mean), int(10 * rho))
+        data = f"three seeds, 0 and 1, mean {mean}, rho {rho}; 5 / 10 / 25 classes"
+        yield "`seeds_interval` in [0, 1]", data, ".95", counted
     for rho in (0.0, 0.1, 0.3):
         counted = count(paired, classes, n, 6, int(10 * rho))
-        yield "`compare` (its test rejects the others)", f"rho {rho}; {of_classes}", ".95", counted
+        yield "`compare`, unbounded scores", f"rho {rho}; {of_classes}", ".95", counted
+    for share, rho in product((0.01, 0.03, 0.1, 0.3), (0.0, 0.1, 0.3)):
+        size = 20
+        counted = count(lost, (3, 5, 10, 25, 100), n // 2, 14, int(100 * share), int(10 * rho))
+        data = f"the second model loses {share:g} of the hits, rho {rho}; 3 / 5 / 10 / 25 / 100 classes"
+        yield "`compare`, 0 and 1", data, ".95", counted
+    for share in (0.01, 0.03, 0.1, 0.3):
+        size, rho = 1, 0.0
+        counted = count(lost, (10, 30, 100, 200), n // 2, 15, int(100 * share))
+        data = f"the second model loses {share:g} of the hits; 10 / 30 / 100 / 200 images"
+        yield "`compare(clusters=None)`, 0 and 1", data, ".95", counted
+    for share, rho in product((0.03, 0.3), (0.0, 0.3)):
+        size = 20
+        counted = count(swapped, (3, 5, 10, 25, 100), n // 2, 16, int(100 * share), int(10 * rho))
+        data = f"each model wins half of {share:g}, rho {rho}; 3 / 5 / 10 / 25 / 100 classes"
+        yield "`compare`, 0 and 1: its test", data, ".05", counted
 
 
 def of_classes(n: int) -> Iterator[Row]:
@@ -258,7 +303,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = [*intervals(n), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
     print(markdown(rows))
-    print(f"\nReplicates: {n:,}; a fifth for CGIM, twice as many for TCAV (an eighth by SVM).")
+    print(f"\nReplicates: {n:,}; half for `compare` of 0 and 1, a fifth for CGIM, twice for TCAV (an eighth by SVM).")
 
 
 if __name__ == "__main__":

@@ -295,7 +295,9 @@ def _ratio_interval(data: _Data, cavs: Tensor) -> tuple[float, float]:
     for row, values in zip(sums, (inside, total), strict=True):
         row.index_add_(0, data.owners if data.of_places else torch.arange(len(row)), values)
     ratio = sums[0].sum() / sums[1].sum()
-    return interval(ratio + (sums[0] - ratio * sums[1]) / sums[1].mean(), (0.0, 1.0))
+    # Linearised scores may leave [0, 1]; their mean does not.
+    low, high = interval(ratio + (sums[0] - ratio * sums[1]) / sums[1].mean(), _UNBOUNDED)
+    return max(0.0, low), min(1.0, high)
 
 
 def _components(rows: Tensor, n: int) -> Tensor:

@@ -135,6 +135,16 @@ def test_bounded_clusters_by_hand():
     ones, zeros = (4 / 62) ** 2, (58 / 62) ** 2
     error = math.sqrt(21 / 22 * ((3 / 59) ** 2 * (19 * ones + zeros) + (1 / 61) ** 2 * (ones + zeros)))
     assert interval([0] * 3 + [1] * 57, clusters=clusters) == (pytest.approx(58 / 62 - 2.0930 * error, abs=1e-4), 1)
+    # Two clusters of 60 with 30 and 33 ones: each deviates by 1.5 scores, 3 halves of the range, so that the
+    # pseudo-clusters have 6 scores, not 20. Shares 60/132 and 6/132, w 60/72 and 6/126, mean 69/132.
+    mean = 69 / 132
+    error = math.sqrt(
+        3
+        / 4
+        * ((60 / 72) ** 2 * ((0.5 - mean) ** 2 + (0.55 - mean) ** 2) + (6 / 126) ** 2 * (mean**2 + (1 - mean) ** 2))
+    )
+    two = interval([0] * 30 + [1] * 30 + [0] * 27 + [1] * 33, clusters=np.repeat([0, 1], 60))
+    assert two == pytest.approx((max(0, mean - 12.7062 * error), min(1, mean + 12.7062 * error)), abs=1e-4)
     # Single scores have pseudo-clusters of one, not of a third: 22 equal clusters, ten and eleven ones.
     error = math.sqrt(21 / 22 * 22 * (1 / 21) ** 2 / 4)
     low, high = interval([0] * 10 + [1] * 10, clusters=range(20))

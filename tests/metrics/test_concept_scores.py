@@ -23,7 +23,7 @@ from reference import part_specificity as reference_specificity
 from reference.comparisons import bounded_cluster_interval
 from reference.comparisons import cem_gain as reference_gain
 from reference.evaluation import evaluate
-from reference.intervals import cluster_interval, wilson_interval
+from reference.intervals import wilson_interval
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 from untouched import untouched
 
@@ -230,10 +230,8 @@ def test_intervals_are_over_the_right_clusters(metric, baseline, rows_and_images
         scores = chosen["value"].tolist()
         if not clusters:
             return wilson_interval(scores)
-        if metric in ("CEM gain", "part specificity"):
-            *_, (low, high) = cluster_interval(scores, chosen[clusters].tolist())
-            return max(low, -1.0), min(high, 1.0)
-        return bounded_cluster_interval(scores, chosen[clusters].tolist())
+        bounds = (-1.0, 1.0) if metric in ("CEM gain", "part specificity") else (0.0, 1.0)
+        return bounded_cluster_interval(scores, chosen[clusters].tolist(), bounds)
 
     rows, images = (table[(table["metric"] == metric) & (table["baseline"] == baseline)] for table in rows_and_images)
     for row in rows.to_dict("records"):

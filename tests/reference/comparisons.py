@@ -29,10 +29,18 @@ def cem_gain(importance, labels, top_l):
 
 
 def bounded_mean(scores, clusters, bounds):
-    """Mean and variance with two clusters more, of a third of the mean size (at least one score), one at each bound."""
+    """Mean and variance with two clusters more, one at each bound.
+
+    Of a third of the mean size (at least one score), or twice the largest deviation D in halves of the range, if it is
+    smaller; not where D is below one half.
+    """
     names = sorted(set(clusters))
     groups = [[s for s, c in zip(scores, clusters, strict=True) if c == name] for name in names]
     size = max(1, len(scores) / len(groups) / 3)
+    centre, half_range = sum(scores) / len(scores), (bounds[1] - bounds[0]) / 2
+    largest = max(abs(sum(score - centre for score in group)) / half_range for group in groups)
+    if largest >= 0.5 and 2 * largest < size:
+        size = 2 * largest
     cells = [(sum(group) / len(group), len(group)) for group in groups] + [(end, size) for end in bounds]
 
     def mean_of(chosen):

@@ -73,10 +73,9 @@ def paired_difference(
 
     The difference of each image is taken first, so that what makes an image easy or hard for both cancels: two
     intervals that overlap say nothing about it. Its mean has the leave-one-cluster-out (CR3) variance and Satterthwaite
-    degrees of freedom of `interval`. Differences of bounded scores get two pseudo-clusters, at the smallest and the
-    largest difference, each of a third of the mean cluster size, at least one image: two models that seldom differ
-    would else have an interval of width 0. Interval and p-value are of one estimate: the interval excludes 0 if and
-    only if p is below .05.
+    degrees of freedom of `interval`, and for bounded scores its pseudo-clusters, at the smallest and the largest
+    difference possible: two models that seldom differ would else have an interval of width 0. Interval and p-value are
+    of one estimate: the interval excludes 0 if and only if p is below .05.
 
     Parameters
     ----------
@@ -106,8 +105,8 @@ def paired_difference(
     Notes
     -----
     Without clusters it is the interval of Bonett and Price (2012), which adds one pair to each side, with Student's t.
-    With G classes a difference of less than about 1 / G is never significant: it could be one class's. Coverage is in
-    ``docs/coverage.md``.
+    If the classes of two models hardly differ, a difference of less than 1 / G may be within the interval: it could be
+    that of one class. Coverage is in ``docs/coverage.md``.
 
     Examples
     --------

@@ -225,7 +225,7 @@ def test_baselines_of_cem_are_rows_of_their_model():
 
 
 def image_scores(seeds: int, right: dict[str, float]) -> pd.DataFrame:
-    """Return accuracies of 60 images of 6 classes by model; images are equally hard for all models."""
+    """Return accuracies of 60 images of 12 classes by model; images are equally hard for all models."""
     hard = np.random.default_rng(0).random((seeds, 60))
     parts = [
         pd.DataFrame({"model": name, "seed": seed, "image": range(60), "value": (hard[seed] < share).astype(float)})
@@ -234,7 +234,7 @@ def image_scores(seeds: int, right: dict[str, float]) -> pd.DataFrame:
     ]
     about = {"metric": "accuracy", "explanation": "", "l": math.nan, "alpha": math.nan, "baseline": "", "item": ""}
     table = pd.concat(parts, ignore_index=True).assign(**about)
-    return table.assign(label=table["image"] % 6, predicted=0)
+    return table.assign(label=table["image"] % 12, predicted=0)
 
 
 @pytest.mark.parametrize(("seeds", "same_images"), [(1, True), (4, True), (4, False)])
