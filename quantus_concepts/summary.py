@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts.support.checks import as_list
-from quantus_concepts.functional.statistics.intervals import baseline_coverage, distribution
+from captum_concepts.support.checks import as_list, to_numpy
+from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.statistics.intervals import UNBOUNDED, baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.host.rows import score_row
 
@@ -26,6 +27,7 @@ def summarise(
     results: Mapping[str, Mapping[str, Any]] | pd.DataFrame,
     metrics: Mapping[str, object],
     control: Control | None = None,
+    clusters: Numbers | None = None,
 ) -> pd.DataFrame:
     """Turn what `quantus.evaluate` returned into one tidy table.
 
@@ -40,15 +42,18 @@ def summarise(
     control : str, sequence of str, dict or sequence of dict, optional
         Baselines: the names of methods in `results` (random attributions), results of the same metrics for
         baseline models, or, from metric to numbers, the scores of many of them (`random_bank_scores`).
+    clusters : array_like, optional
+        (N,) the class of each sample: samples of one class are not independent, and `compare` takes classes as clusters
+        too. `evaluate` passes `y_batch`.
 
     Returns
     -------
     DataFrame
         A row for each method and metric: ``value``, mean of the ``n`` defined scores; ``low`` and ``high``, its 95 %
-        interval over samples, over explained classes as clusters for metrics whose samples are not independent, NaN
-        where scores are not of samples (`CGIM`); ``undefined``, how many scores are NaN, and ``reason``, why;
-        ``chance``, the analytic score of a random guess, if it is known; ``control``, the mean of the baselines.
-        With two controls or more also ``control_low`` and ``control_high``, their range (`functional.baseline_range`),
+        interval over samples, with classes as clusters where they are known: those that a metric of this package
+        remembers, else `clusters`, if there are at least two; NaN where scores are not of samples (`CGIM`);
+        ``undefined``, how many scores are NaN, and ``reason``, why; ``chance``, the analytic score of a random guess,
+        if it is known; ``control``, the mean of the baselines. With two controls or more also ``control_low`` and ``control_high``, their range (`functional.baseline_range`),
         and ``control_coverage``, the share of further controls that it encloses: .95 from 39 controls on. Only above
         ``control_high`` is a score above chance.
 
@@ -74,16 +79,23 @@ def summarise(
     """
     table = _checked_results("results", results, metrics)
     rows = [
-        _row(method, metric, scores, _record_of(metrics[metric], scores))
+        _row(method, metric, scores, _record_of(metrics[metric], scores), clusters)
         for method, of_method in table.items()
         for metric, scores in of_method.items()
     ]
     return with_control(pd.DataFrame(rows, columns=COLUMNS), metrics, control)
 
 
-def summary_row(method: str, metric: str, scores: object, record: Record | None, error: str = "") -> dict[str, Any]:
+def summary_row(
+    method: str,
+    metric: str,
+    scores: object,
+    record: Record | None,
+    error: str = "",
+    clusters: Numbers | None = None,
+) -> dict[str, Any]:
     """Return the row of one call of a metric, whose failure is the reason where it raised."""
-    row = _row(method, metric, scores, record)
+    row = _row(method, metric, scores, record, clusters)
     return {**row, "reason": error} if error else row
 
 
@@ -173,16 +185,23 @@ def _flat(scores: Any) -> np.ndarray | None:
     return np.atleast_1d(values) if values.ndim < 2 else None
 
 
-def _row(method: str, metric: str, scores: object, record: Record | None) -> dict[str, Any]:
+def _row(
+    method: str, metric: str, scores: object, record: Record | None, clusters: Numbers | None = None
+) -> dict[str, Any]:
     values = _flat(scores) if record is None else record.values
     row: dict[str, Any] = {"method": method, "metric": metric, "chance": math.nan, "control": math.nan}
     if values is None:
         nothing = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0, "undefined": 0}
         return {**row, **nothing, "reason": "not one score for each sample: see the results themselves"}
+    groups = None if clusters is None else to_numpy(clusters).ravel()
+    if groups is not None and (len(groups) != len(values) or len({*groups.tolist()}) < 2):
+        # Scores of something else than samples; one class says nothing about others.
+        groups = None
     if record is None:
         binary = bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all())
-        return score_row(values, (0.0, 1.0) if binary else (-math.inf, math.inf), None, **row) | {"reason": ""}
-    counted = score_row(values, record.bounds, record.clusters, intervals=record.of_samples, **row)
+        return score_row(values, (0.0, 1.0) if binary else UNBOUNDED, groups, **row) | {"reason": ""}
+    groups = groups if record.clusters is None else record.clusters
+    counted = score_row(values, record.bounds, groups, intervals=record.of_samples, **row)
     return counted | {"reason": "; ".join(_reasons(record)), "chance": record.chance}
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from captum_concepts import ConceptBank, PostHocCBM, RandomAttribution, explain_func
 from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, plot_summary, summarise
-from quantus_concepts.functional import interval
+from quantus_concepts.functional import interval, paired_difference
 from quantus_concepts.metrics.host.metric import nanmean
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 from untouched import untouched
@@ -160,6 +160,28 @@ def test_summary_of_stock_results_has_chance_and_reasons(call, labels):
     row = summarise(results, metrics).query("metric == 'CEM'").iloc[0]
     assert row["value"] == pytest.approx(np.mean(metrics["CEM"].records[-1].scores))
     assert row["n"] == N
+
+
+def test_classes_are_clusters_as_in_a_comparison(call):
+    # Six classes of ten images; hits depend on the class.
+    classes = np.arange(60) % 6
+    scores = {"a": {"hit": (classes < 4).astype(float)}, "b": {"hit": (classes < 2).astype(float)}}
+    summary = summarise(scores, {"hit": None}, clusters=classes).set_index("method")
+    for name in scores:
+        assert tuple(summary.loc[name, ["low", "high"]]) == interval(scores[name]["hit"], (0, 1), classes)
+    # As independent images the intervals are disjoint, where the paired difference shows nothing.
+    alone = summarise(scores, {"hit": None}).set_index("method")
+    assert alone.loc["a", "low"] > alone.loc["b", "high"]
+    assert paired_difference(scores["a"]["hit"], scores["b"]["hit"], classes).p > 0.05
+    assert summary.loc["a", "low"] < summary.loc["b", "high"]
+    # `evaluate` knows the classes; one class alone leaves the images.
+    metrics = {"Sparseness": quantus.Sparseness(disable_warnings=True)}
+    methods = {"noise": np.random.default_rng(0).random((N, 3, 12, 12))}
+    for y_batch in (call["y_batch"], np.zeros(N, int)):
+        results, summary = evaluate(metrics, methods, **call | {"y_batch": y_batch})
+        groups = y_batch if y_batch.any() else None
+        expected = interval(results["noise"]["Sparseness"], (-np.inf, np.inf), groups)
+        assert tuple(summary.loc[0, ["low", "high"]]) == expected
 
 
 def test_each_method_has_its_own_reason(model, labels):
