@@ -53,9 +53,9 @@ def summarise(
         interval over samples, with classes as clusters where they are known: those that a metric of this package
         remembers, else `clusters`, if there are at least two; NaN where scores are not of samples (`CGIM`);
         ``undefined``, how many scores are NaN, and ``reason``, why; ``chance``, the analytic score of a random guess,
-        if it is known; ``control``, the mean of the baselines. With two controls or more also ``control_low`` and ``control_high``, their range (`functional.baseline_range`),
-        and ``control_coverage``, the share of further controls that it encloses: .95 from 39 controls on. Only above
-        ``control_high`` is a score above chance.
+        if it is known; ``control``, the mean of the baselines. With two controls or more also ``control_low`` and
+        ``control_high``, their range (`functional.baseline_range`), and ``control_coverage``, the share of further
+        controls that it encloses: .95 from 39 controls on. Only above ``control_high`` is a score above chance.
 
     Raises
     ------

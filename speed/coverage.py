@@ -230,11 +230,12 @@ def of_draws(n: int) -> Iterator[Row]:
 def of_tcav(n: int) -> Iterator[Row]:
     """Count how often TCAV's tests reject, and pass, concepts of 20 images; embeddings of 16 numbers."""
 
-    def derivatives(rng: Rng, n_images: int, method: str, planted: float) -> np.ndarray:
+    def derivatives(rng: Rng, n_images: int, method: str, planted: float, n_concept: int = 20) -> np.ndarray:
         gradients = 0.5 * rng.normal(size=(40, 16)) + rng.normal(size=16) / 4
-        images = torch.tensor(rng.exponential(size=(20 + n_images, 16)))
-        images[:20] += planted * torch.tensor(gradients.mean(0) / np.linalg.norm(gradients.mean(0)))
-        splits = random_splits(np.arange(20), np.arange(20, 20 + n_images), None, 99, int(rng.integers(2**31)))
+        images = torch.tensor(rng.exponential(size=(n_concept + n_images, 16)))
+        images[:n_concept] += planted * torch.tensor(gradients.mean(0) / np.linalg.norm(gradients.mean(0)))
+        rows = np.split(np.arange(n_concept + n_images), [n_concept])
+        splits = random_splits(*rows, None, 99, int(rng.integers(2**31)))
         directions = np.array([_direction(images, *split, method) for split in splits])
         along = gradients @ (directions / np.linalg.norm(directions, axis=1, keepdims=True)).T
         return np.stack([(along > 0).mean(0), along.mean(0)], 1)
@@ -261,6 +262,13 @@ def of_tcav(n: int) -> Iterator[Row]:
                     f"{level:g}"[1:],
                     [float((p[:, column] <= level).mean()) for p in null],
                 )
+    few = []
+    for size in (4, 8, 12, 20):
+        rng = np.random.default_rng([17, size])
+        scored = (permutation_score(derivatives(rng, size, "mean", 0, size)) for _ in range(n))
+        few.append(float(np.mean([layer.p_value <= 0.05 for layer in scored])))
+    data = "concept from the random images, mean; 4 / 8 / 12 / 20 images of either"
+    yield "the same of the mean derivative, few images (warns below 20)", data, ".05", few
     planted = [p_values("mean", 160, size, max(20, n // 40)) for size in (1, 2)]
     yield (
         "the same, planted concept passes at .05",

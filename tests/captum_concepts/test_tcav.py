@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +246,21 @@ def test_permutation_test_of_dead_layers_and_of_its_numbers(model):
     assert not layer.passed
 
 
+@pytest.mark.parametrize("n_negative", [8, 19, 20])
+def test_too_few_random_images_are_said_where_p_is_printed(model, n_negative):
+    arguments = (model, ["hidden"], POSITIVE, NEGATIVE[:n_negative], INPUTS, 0)
+    if n_negative < 20:
+        with pytest.warns(UserWarning, match=f"rests on {n_negative} images"):
+            score = tcav_score(*arguments, method="mean", n_random=9)
+        assert repr(score).endswith(f"({n_negative} random images are too few))")
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            score = tcav_score(*arguments, method="mean", n_random=9)
+        assert "few" not in repr(score)
+    assert score.layers["hidden"].n_negative == n_negative
+
+
 def test_permutation_test_keeps_its_size():
     """Concept images drawn from the random images: directions are mean differences, derivatives those of a network."""
     n_random_images, rng = 60, np.random.default_rng(60)
@@ -427,7 +443,9 @@ def test_scores_are_drawn_with_their_spread(root: Path) -> None:
 
 def test_what_scores_say_of_themselves(root: Path) -> None:
     scores = score_folders(root)
-    assert repr(scores["bright"]).endswith(f"p = {scores['bright'].layers['mean'].p_adjusted:.3f})")
+    assert repr(scores["bright"]).endswith(
+        f"p = {scores['bright'].layers['mean'].p_adjusted:.3f} (8 random images are too few))"
+    )
     by_t = score_folders(root, test="t")
     assert repr(by_t).startswith(f"TCAVScores(bright: p = {by_t['bright'].layers['mean'].p_value:.2g}, ")
     assert "own: no p-value" in repr(by_t)

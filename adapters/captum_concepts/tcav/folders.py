@@ -33,6 +33,7 @@ from captum_concepts.tcav.score import (
     random_splits,
     summarise_layers,
     t_score,
+    warn_of_few,
 )
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ class TCAVScores(dict[str, TCAVScore]):
         Returns
         -------
         DataFrame
-            ``concept``, ``layer``, ``score``, ``random_mean``, ``derivative``, ``p_score``, ``p_value``, ``p_adjusted``
-            and ``passed``, as in `TCAVScore`.
+            ``concept`` and ``layer``, then ``score``, ``random_mean``, ``derivative``, ``p_score``, ``p_value``,
+            ``p_adjusted``, ``passed`` and ``n_negative``, as in `TCAVScore`.
         """
         import pandas as pd
 
-        columns = ("score", "random_mean", "derivative", "p_score", "p_value", "p_adjusted", "passed")
+        columns = ("score", "random_mean", "derivative", "p_score", "p_value", "p_adjusted", "passed", "n_negative")
         rows = [
             {"concept": concept, "layer": name, **{column: getattr(layer, column) for column in columns}}
             for concept, score in self.items()
@@ -128,7 +129,8 @@ class TCAVScores(dict[str, TCAVScore]):
         if len(layers) > 1:
             ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         if permuted:
-            star = "* mean derivative differs from random images\n(permutation test, corrected)"
+            few = next((layer.caution for layer in tested if layer.caution), "")
+            star = f"* mean derivative differs from random images\n(permutation test, corrected){few}"
         else:
             star = "* differs from random images"
         if below is not None:
@@ -143,8 +145,9 @@ class TCAVScores(dict[str, TCAVScore]):
 
 def _verdict(name: str, score: TCAVScore) -> str:
     """Return a concept with its score, if a layer passed, and the smallest p-value of its layers."""
-    decided = [layer.shown_p for layer in score.layers.values() if not math.isnan(layer.shown_p)]
-    p = f"p = {min(decided):.2g}" if decided else "no p-value"
+    decided = [layer for layer in score.layers.values() if not math.isnan(layer.shown_p)]
+    first = min(decided, key=lambda layer: layer.shown_p, default=None)
+    p = "no p-value" if first is None else f"p = {first.shown_p:.2g}{first.caution}"
     return f"{name}: {p}" if math.isnan(score.score) else f"{name}: {score.score:.2f} with {p}"
 
 
@@ -274,6 +277,11 @@ def tcav_folders(
     TypeError
         As in `tcav_score`.
 
+    Warns
+    -----
+    UserWarning
+        If there are fewer than 20 random images.
+
     Examples
     --------
     >>> import torch
@@ -319,13 +327,14 @@ def tcav_folders(
             )
             for concept in folders.concepts
         }
+        warn_of_few([len(negative) for _, negative in splits.values()])
         n_random = n_random or needed_directions(len(splits) * len(experiments.layers), alpha)
         by_concept = [random_splits(*split, None, n_random, seed) for split in splits.values()]
         tested: dict[str, dict[str, LayerScore]] = {name: {} for name in splits}
         for layer, activations in layers_of_images:
             statistics = experiments.statistics(layer, activations, [split for group in by_concept for split in group])
             for name, of_concept in zip(splits, np.split(statistics, len(splits)), strict=True):
-                tested[name][layer] = permutation_score(of_concept)
+                tested[name][layer] = permutation_score(of_concept, len(splits[name][1]))
     return TCAVScores(judge(tested, alpha))
 
 
