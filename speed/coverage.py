@@ -291,7 +291,12 @@ def of_tcav(n: int) -> Iterator[Row]:
             return bool(stats.ttest_ind(scores[::2], scores[1::2], equal_var=False).pvalue <= 0.01)
 
     data = "concept from the random images; 20 draws of 40 of 60 / 160 images"
-    yield 'TCAV, `test="t"` (do not use)', data, ".01", count(t_test, (60, 160), n // 4, 12)
+    yield (
+        "t-test of the original TCAV over draws (not here; Captum's `TCAV` gives its scores)",
+        data,
+        ".01",
+        count(t_test, (60, 160), n // 4, 12),
+    )
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -175,16 +175,13 @@ def measure_tcav() -> list[Row]:
                 return dict(TCAV(model, [layer], save_path=cache).interpret(inputs, sets, target=0))
 
         def ours() -> object:
-            return tcav_folders(
-                model, [layer], folder, inputs, 0, test="t", transform=torchvision.transforms.ToTensor()
-            )
+            return tcav_folders(model, [layer], folder, inputs, 0, transform=torchvision.transforms.ToTensor())
 
         return [
             pair(
-                f"TCAV of two concepts against {n_sets} random sets and of these against each other, {n_images} images "
-                "of 96 px each, ResNet-18",
-                ('`tcav_folders(test="t")`', ours),
-                ("Captum's `TCAV`", captum),
+                f"TCAV of two concepts and {n_sets} random sets, {n_images} images of 96 px each, ResNet-18",
+                ("`tcav_folders`: permutation test, 99 random directions", ours),
+                ("Captum's `TCAV`: random sets against each other, without a test", captum),
                 "other classifiers: SVM, and SGD on two thirds of the images",
             )
         ]

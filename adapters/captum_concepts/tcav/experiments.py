@@ -1,65 +1,22 @@
-"""TCAV experiments: classifiers of concepts, the span of directions, gradients at a layer."""
+"""TCAV experiments: activations of a layer, the span of directions, gradients."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from captum.attr import LayerActivation, LayerGradientXActivation
-from captum.concept import Classifier
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
-from captum_concepts.bank.directions import METHODS, Fitting, as_embeddings, fit_drawn
+from captum_concepts.bank.directions import METHODS, Fitting, fit_drawn
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole
 from captum_concepts.support.running import evaluation_mode, first_floating, seeded_generators, tensor_output
-
-
-class ConceptBankClassifier(Classifier):
-    """Directions of `ConceptBank.fit` for ``captum.concept.TCAV(..., classifier=ConceptBankClassifier())``."""
-
-    # It trains on all examples that it is given and draws nothing at random, where Captum's own splits them with
-    # the global generator.
-
-    def __init__(self, method: str = "svm", C: float = 1.0) -> None:
-        self.method = method
-        self.C = C
-        self._weights = torch.empty(0)
-        self._classes: list[int] = []
-
-    def train_and_eval(self, dataloader: DataLoader[Any], **kwargs: Any) -> dict[str, Tensor]:
-        """Fit one direction for each concept, against the others."""
-        features, labels = (torch.cat(parts) for parts in zip(*(batch[:2] for batch in dataloader), strict=True))
-        # In the order of the experiment: its concept comes first.
-        self._classes = list(dict.fromkeys(labels.tolist()))
-        if len(self._classes) < 2:
-            raise ValueError(f"Expected an experiment of at least two concepts but got those of ids {self._classes}.")
-        # Two concepts share one boundary, and so one fit.
-        fitted_classes = self._classes[:1] if len(self._classes) == 2 else self._classes
-        embeddings, n_examples = as_embeddings(features), len(labels)
-        fitting = Fitting(self.method, n_examples, n_examples, self.C, seed=0, hold_back=0)
-        fitted = [fit_drawn(embeddings, (labels == label).cpu().numpy()[:, None], fitting) for label in fitted_classes]
-        weights = torch.cat([directions.cavs for directions in fitted])
-        accuracy = torch.cat([directions.train_accuracy for directions in fitted])
-        if len(self._classes) == 2:
-            weights, accuracy = torch.cat([weights, -weights]), accuracy.repeat(2)
-        self._weights = weights
-        return {"accs": accuracy}
-
-    def weights(self) -> Tensor:
-        """Return the directions."""
-        return self._weights
-
-    def classes(self) -> list[int]:
-        """Return the concepts."""
-        return self._classes
-
 
 # Activations enter the products in float64, so many columns at a time.
 _COLUMNS = 65536
@@ -148,7 +105,8 @@ class Experiments(NamedTuple):
     inputs: Tensor
     targets: Tensor
     batches: Batches
-    classifier: ConceptBankClassifier
+    method: str
+    C: float
     seed: int
 
     @contextlib.contextmanager
@@ -177,7 +135,7 @@ class Experiments(NamedTuple):
         return activations
 
     def statistics(self, name: str, activations: Tensor, splits: Sequence[Split]) -> np.ndarray:
-        """Return (P, 3) for the unit direction of each split: share of logits rising, mean derivative, share falling.
+        """Return (P, 2) for the unit direction of each split: share of logits rising, mean derivative.
 
         NaN where the means of its two sides are the same up to rounding.
         """
@@ -185,18 +143,16 @@ class Experiments(NamedTuple):
         layer = find_layer(self.model, name)
         gradients = span_gradients(self.model, layer, self.inputs, self.targets, activations, mixing, self.batches)
         limit = _shortest(activations, coordinates)
-        method, C = self.classifier.method, self.classifier.C
-        statistics = np.full((len(splits), 3), math.nan)
+        statistics = np.full((len(splits), 2), math.nan)
         for row, (positive, negative) in zip(statistics, splits, strict=True):
             sides = [coordinates[torch.from_numpy(rows)] for rows in (positive, negative)]
             if float(torch.linalg.vector_norm(sides[0].mean(0) - sides[1].mean(0))) <= limit:
                 continue
             present = np.arange(len(positive) + len(negative))[:, None] < len(positive)
-            fitting = Fitting(method, len(positive), len(negative), C, seed=0, hold_back=0)
+            fitting = Fitting(self.method, len(positive), len(negative), self.C, seed=0, hold_back=0)
             direction = fit_drawn(torch.cat(sides), present, fitting).cavs[0]
             derivatives = gradients @ (direction / torch.linalg.vector_norm(direction))
-            shares = [float((sign * derivatives > 0).double().mean()) for sign in (1, -1)]
-            row[:] = shares[0], float(derivatives.mean()), shares[1]
+            row[:] = float((derivatives > 0).double().mean()), float(derivatives.mean())
         return statistics
 
     def _check_outputs(self) -> None:
@@ -235,15 +191,15 @@ def prepare_experiments(
     check_choice("method", method, METHODS)
     check_range("C", C, 0, math.inf, open_low=True, open_high=True)
     check_whole("batch_size", batch_size, 1)
-    check_images("inputs", inputs, 1)
+    check_enough("inputs", inputs, 1)
     targets = as_targets(target, len(inputs)).expand(len(inputs))
     reference = first_floating(model)
     place = torch.device(device or "cpu") if reference is None else reference.device
     batches = Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
-    return Experiments(model, names, inputs, targets, batches, ConceptBankClassifier(method, C), seed)
+    return Experiments(model, names, inputs, targets, batches, method, C, seed)
 
 
-def check_images(label: str, images: Tensor, least: int, why: str = "") -> None:
+def check_enough(label: str, images: Tensor, least: int, why: str = "") -> None:
     """Raise unless an argument holds finite images, and enough of them."""
     check_axes(**{label: (images, "N C H W")})
     if len(images) < least:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.support.checks import check_folder
 from captum_concepts.support.progress import progress
 from captum_concepts.support.shown import clip_text, describe, readable_name
-from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
+from captum_concepts.tcav.experiments import Experiments, prepare_experiments
 from captum_concepts.tcav.score import (
     LayerScore,
     TCAVScore,
@@ -31,8 +30,6 @@ from captum_concepts.tcav.score import (
     needed_directions,
     permutation_score,
     random_splits,
-    summarise_layers,
-    t_score,
     warn_of_few,
 )
 
@@ -70,10 +67,10 @@ class TCAVScores(dict[str, TCAVScore]):
     def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw the scores as bars: a group for each concept, a bar for each layer, and the random images at the end.
 
-        A bar is the mean score, its line reaches from the smallest to the largest. A star marks a layer that passed its
-        test. The dashed line is chance, 0.5.
+        The bar of random images is the mean of their scores, its line reaches from the smallest to the largest. A star
+        marks a layer that passed its test. The dashed line is chance, 0.5.
 
-        The permutation test rests on the mean derivative, not on the score, which may be 0 or 1 for random directions
+        The test rests on the mean derivative, not on the score, which may be 0 or 1 for random directions
         too. A new figure therefore has a second panel, with the stars: each mean derivative, divided by the root mean
         square of its random directions, in front of their whole range in grey. It is ``figure.axes[1]``.
 
@@ -96,28 +93,23 @@ class TCAVScores(dict[str, TCAVScore]):
             raise ValueError("Expected the scores of at least one concept but there is none.")
         layers = list(next(iter(self.values())).layers)
         labels = [*(clip_text(readable_name(name), 24) for name in self), "random"]
-        tested = [layer for score in self.values() for layer in score.layers.values()]
-        permuted = any(layer.random_derivatives for layer in tested)
         below = None
         if ax is None:
             # So many inches that neighbouring names do not touch.
             letters = max(map(len, labels))
             width = 1.5 + (len(self) + 1) * max(0.8, 0.35 * len(layers), 0.3 + 0.085 * letters)
-            if permuted:
-                ax, below = Figure(figsize=(width, 5.2), layout="constrained").subplots(2, sharex=True)
-            else:
-                ax = Figure(figsize=(width, 3.2), layout="constrained").subplots()
+            ax, below = Figure(figsize=(width, 5.2), layout="constrained").subplots(2, sharex=True)
         share = 0.8 / len(layers)
         colours = mpl.colormaps["viridis"](np.linspace(0.1, 0.8, len(layers)))
         for k, layer in enumerate(layers):
             of_layer = {name: score.layers[layer] for name, score in self.items()}
             offset = (k - (len(layers) - 1) / 2) * share
             for place, result in enumerate(of_layer.values()):
-                _draw_bar(ax, place + offset, share, result.scores, colours[k], layer if place == 0 else None)
+                _draw_bar(ax, place + offset, share, (result.score,), colours[k], layer if place == 0 else None)
                 if below is not None:
                     _draw_derivative(below, place + offset, share, result, colours[k])
                 elif result.passed:
-                    ax.text(place + offset, max(result.scores) + 0.02, "*", ha="center", va="bottom")
+                    ax.text(place + offset, result.score + 0.02, "*", ha="center", va="bottom")
             _draw_bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
         ax.set_xticks(range(len(self) + 1), labels, parse_math=False)
@@ -128,17 +120,15 @@ class TCAVScores(dict[str, TCAVScore]):
         figure = figure_of(ax)
         if len(layers) > 1:
             ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-        if permuted:
-            few = next((layer.caution for layer in tested if layer.caution), "")
-            star = f"* mean derivative differs from random images\n(permutation test, corrected){few}"
-        else:
-            star = "* differs from random images"
         if below is not None:
             below.axhline(0, color="black", linewidth=0.8)
             # Room for the stars.
             below.margins(y=0.12)
             below.set_ylabel("mean derivative /\nRMS of random directions")
             below.spines[["top", "right"]].set_visible(False)
+        tested = [layer for score in self.values() for layer in score.layers.values()]
+        few = next((layer.caution for layer in tested if layer.caution), "")
+        star = f"* mean derivative differs from random images\n(permutation test, corrected){few}"
         (ax if below is None else below).set_title(star, fontsize="small", loc="right")
         return figure, ax
 
@@ -200,7 +190,6 @@ def tcav_folders(
     *,
     transform: Transform | None = None,
     random: str = "random",
-    test: str = "permutation",
     n_random: int | None = None,
     alpha: float = 0.05,
     method: str = "svm",
@@ -221,11 +210,6 @@ def tcav_folders(
     and random images (of a concept with `negative` images of its own these). It is two-sided, for a class may also
     avoid a concept. The p-values are corrected by Holm for all concepts and layers of the call.
 
-    ``test="t"`` is the practice of the original and of Captum: the scores of a concept against each random set and
-    those of random sets against each other are compared by Welch's t-test. It takes directions as independent that
-    share their images: of 96 random sets in the place of a concept it passed a third at .05. Do not report its
-    p-values.
-
     Parameters
     ----------
     model : nn.Module
@@ -242,12 +226,10 @@ def tcav_folders(
         As in `ConceptBank.from_folders`, like the next.
     random : str
         Name of the folders of random images, with numbers after it.
-    test : str
-        "permutation" or "t", which needs at least two sets of random images.
     n_random : int, optional
         Random directions: by default 99, or as many more as Holm's correction needs for one concept to pass at `alpha`.
     alpha : float
-        A layer passes with an adjusted p-value of at most this; with ``test="t"`` with a p-value of at most this.
+        A layer passes with an adjusted p-value of at most this.
     method : str
         "svm" or "mean", as in `ConceptBank.fit`. All images of both sets are used.
     C : float
@@ -296,7 +278,7 @@ def tcav_folders(
     >>> figure, ax = scores.plot()
     """
     root = check_folder("root", root, "a folder with one folder of images for each concept")
-    check_test(test, n_random, alpha)
+    check_test(n_random, alpha)
     experiments = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     folders = find_concept_folders(root, random)
     if transform is None:
@@ -313,12 +295,6 @@ def tcav_folders(
             (layer, torch.cat([_activations(experiments, layer, images) for images in loader]))
             for layer in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True)
         )
-        if test == "t":
-            sides = {concept.name: [rows_of(concept.positive)] for concept in folders.concepts}
-            for concept in folders.concepts:
-                sides[concept.name] += [rows_of(concept.negative)] if concept.negative else []
-            sets = [rows_of(members) for members in folders.random_sets.values()]
-            return TCAVScores(_t_scores(experiments, dict(layers_of_images), sides, sets, alpha))
         everywhere = dict.fromkeys(path for members in folders.random_sets.values() for path in members)
         splits = {
             concept.name: (
@@ -336,34 +312,6 @@ def tcav_folders(
             for name, of_concept in zip(splits, np.split(statistics, len(splits)), strict=True):
                 tested[name][layer] = permutation_score(of_concept, len(splits[name][1]))
     return TCAVScores(judge(tested, alpha))
-
-
-def _t_scores(
-    experiments: Experiments,
-    activations: Mapping[str, Tensor],
-    sides: Mapping[str, list[np.ndarray]],
-    sets: list[np.ndarray],
-    alpha: float,
-) -> dict[str, TCAVScore]:
-    """Compare the scores of concepts against random sets with those of the sets against each other by t-tests."""
-    groups = [*sets, *(rows for both in sides.values() for rows in both)]
-    random_pairs = list(combinations(range(len(sets)), 2))
-    place, pairs = len(sets), {}
-    for name, both in sides.items():
-        pairs[name] = [(place, place + 1)] if len(both) == 2 else [(place, k) for k in range(len(sets))]
-        place += len(both)
-    all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
-    by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
-    for layer, values in activations.items():
-        splits = [(groups[first], groups[second]) for first, second in all_pairs]
-        scores = dict(zip(all_pairs, experiments.statistics(layer, values, splits)[:, [0, 2]], strict=True))
-        table = np.full((len(sets), len(sets)), np.nan)
-        for i, k in random_pairs:
-            table[i, k], table[k, i] = scores[i, k]
-        random_scores = [mean_of(row) for row in table]
-        for name, concept_pairs in pairs.items():
-            by_concept[name][layer] = t_score([float(scores[pair][0]) for pair in concept_pairs], random_scores, alpha)
-    return {name: summarise_layers(layers) for name, layers in by_concept.items()}
 
 
 def _activations(experiments: Experiments, layer: str, images: Tensor) -> Tensor:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from captum_concepts.attributions.outputs import Targets
-from captum_concepts.support.checks import check_axes, check_choice, check_range, check_whole
+from captum_concepts.support.checks import check_axes, check_range, check_whole
 from captum_concepts.support.progress import progress
 from captum_concepts.support.running import warn_user
 from captum_concepts.support.shown import describe, show_value
-from captum_concepts.tcav.experiments import Split, check_images, mean_of, prepare_experiments
+from captum_concepts.tcav.experiments import Split, check_enough, mean_of, prepare_experiments
 from captum_concepts.tcav.p_values import adjust_p_values
 
 
@@ -29,15 +27,13 @@ class LayerScore:
     Attributes
     ----------
     score : float
-        Share of inputs whose logit rises along the direction; with ``test="t"`` the mean over draws.
+        Share of inputs whose logit rises along the direction.
     p_value : float
-        Of the mean directional derivative, with ``test="t"`` of the score.
+        P-value of the mean directional derivative.
     passed : bool
         Whether the verdict is that the class depends on the concept.
     random_mean : float
         Mean score of random directions.
-    scores : tuple of float
-        Single scores.
     random_scores : tuple of float
         Scores of the random directions.
     derivative : float
@@ -57,7 +53,6 @@ class LayerScore:
     p_value: float
     passed: bool
     random_mean: float
-    scores: tuple[float, ...]
     random_scores: tuple[float, ...]
     derivative: float = math.nan
     random_derivatives: tuple[float, ...] = ()
@@ -73,7 +68,7 @@ class LayerScore:
     @property
     def undecided(self) -> int:
         """Number of directions that have no length, and so no score."""
-        return int(np.isnan([*self.scores, *self.random_scores]).sum())
+        return int(np.isnan([self.score, *self.random_scores]).sum())
 
     @property
     def shown_p(self) -> float:
@@ -93,7 +88,7 @@ class TCAVScore:
         Mean score of random directions, over all layers that have one; NaN if none has.
     layers : dict of str to LayerScore
         By name: `score`, `derivative`, `p_value`, `p_adjusted` and `passed` (whether it enters `score` above),
-        `p_score`, `random_mean`, and the single `scores`, `random_scores` and `random_derivatives`.
+        `p_score`, `random_mean`, and the single `random_scores` and `random_derivatives`.
     """
 
     score: float
@@ -124,11 +119,10 @@ class TCAVContrast(NamedTuple):
     baseline: float
 
 
-TESTS = ("permutation", "t")
 #: Images without the concept from which on the permutation test rejects about 5 % of true hypotheses at .05.
 FEWEST_NEGATIVE = 20
-#: Random directions of the permutation test, and draws of the t-test.
-N_PERMUTED, N_DRAWS_T = 99, 20
+#: Random directions of the permutation test.
+N_PERMUTED = 99
 
 
 def tcav_score(
@@ -139,7 +133,6 @@ def tcav_score(
     inputs: Tensor,
     target: Targets,
     *,
-    test: str = "permutation",
     n_random: int | None = None,
     n_samples: int = 100,
     alpha: float = 0.01,
@@ -164,16 +157,12 @@ def tcav_score(
     `p_score` is the same for the distance of the score from .5: where random directions reach 0 and 1, as in front of a
     linear head, no score is far from theirs.
 
-    ``test="t"`` is the original's: `n_random` draws of the images give as many directions, other images without the
-    concept as many random ones, and Welch's t-test compares the scores. It takes the draws as independent although they
-    share their images, and rejects 12 to 29 % of true hypotheses at .01: do not report its p-values. The scores are
-    those of Captum's `TCAV` with `ConceptBankClassifier`, computed from coordinates of the activations in their own
-    span, which are as many numbers as there are images.
-
     A direction is *undecided*, its score NaN, where the activations of its two sides have the same mean up to rounding:
     1e-6 of the longest activation, or the precision of the model if that is coarser. Its sign would mean nothing.
     Undecided random directions count as extreme, a layer whose activations are all alike has no p-value, and
     `LayerScore.undecided` counts them.
+
+    Captum's `TCAV` gives scores and the authors' t-test over draws, which rejects 12 to 29 % of true hypotheses at .01.
 
     Concepts that lie in folders, with several sets of random images, are for `tcav_folders`.
 
@@ -193,16 +182,12 @@ def tcav_score(
         (N, C, H, W), the images whose logits are explained.
     target : int, Tensor, list or array
         Class explained, one for all or (N,).
-    test : str
-        "permutation" or "t".
     n_random : int, optional
         Random directions: by default 99, or as many more as Holm's correction needs for a layer to pass at `alpha`.
-        With ``test="t"`` the draws, by default 20.
     n_samples : int
-        Largest number of images on each side of a direction, drawn where there are more. With ``test="t"`` the number
-        of each draw, which needs twice as many images without the concept.
+        Largest number of images on each side of a direction, drawn where there are more.
     alpha : float
-        A layer passes with an adjusted p-value of at most this; with ``test="t"`` with a p-value of at most this.
+        A layer passes with an adjusted p-value of at most this.
     method : str
         "svm" or "mean", as in `ConceptBank.fit`.
     C : float
@@ -247,7 +232,7 @@ def tcav_score(
     >>> round(score.layers["0"].p_adjusted, 2)
     0.01
     """
-    check_test(test, n_random, alpha)
+    check_test(n_random, alpha)
     check_whole("n_samples", n_samples, 1)
     experiments = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     # One shape: what is stacked goes through the model together.
@@ -256,37 +241,19 @@ def tcav_score(
         concept_images=(concept_images, "P C H W"),
         negative_images=(negative_images, "M C H W"),
     )
-    if test == "permutation":
-        check_images("concept_images", concept_images, 2)
-        check_images("negative_images", negative_images, 4, " for random directions")
-        images = torch.cat([concept_images, negative_images.to(concept_images)])
-        positive, negative = np.split(np.arange(len(images)), [len(concept_images)])
-        warn_of_few([len(negative)])
-        n_random = n_random or needed_directions(len(experiments.layers), alpha)
-        splits = random_splits(positive, negative, n_samples, n_random, seed)
-        tested = {}
-        with experiments.hold_model():
-            for name in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True):
-                activations = experiments.activations(name, images)
-                tested[name] = permutation_score(experiments.statistics(name, activations, splits), len(negative))
-        return judge({"": tested}, alpha)[""]
-    n_random = n_random or N_DRAWS_T
-    why = f" for n_samples={n_samples}, which may be lower,"
-    for label, images, least in (
-        ("concept_images", concept_images, n_samples),
-        ("negative_images", negative_images, 2 * n_samples),
-    ):
-        check_images(label, images, least, why)
-    draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
-    splits = [split for draw in draws for split in ((draw.positive, draw.negative), (draw.random, draw.negative))]
-    results = {}
+    check_enough("concept_images", concept_images, 2)
+    check_enough("negative_images", negative_images, 4, " for random directions")
+    images = torch.cat([concept_images, negative_images.to(concept_images)])
+    positive, negative = np.split(np.arange(len(images)), [len(concept_images)])
+    warn_of_few([len(negative)])
+    n_random = n_random or needed_directions(len(experiments.layers), alpha)
+    splits = random_splits(positive, negative, n_samples, n_random, seed)
+    tested = {}
     with experiments.hold_model():
         for name in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True):
-            sides = (experiments.activations(name, images) for images in (concept_images, negative_images))
-            activations = torch.cat([*sides])
-            scores = experiments.statistics(name, activations, splits)[:, 0]
-            results[name] = t_score(scores[::2].tolist(), scores[1::2].tolist(), alpha)
-    return summarise_layers(results)
+            activations = experiments.activations(name, images)
+            tested[name] = permutation_score(experiments.statistics(name, activations, splits), len(negative))
+    return judge({"": tested}, alpha)[""]
 
 
 def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
@@ -315,9 +282,8 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
 
 
-def check_test(test: str, n_random: int | None, alpha: float) -> None:
-    """Raise unless the settings of a test make sense."""
-    check_choice("test", test, TESTS)
+def check_test(n_random: int | None, alpha: float) -> None:
+    """Raise unless the settings of the test make sense."""
     check_range("alpha", alpha, 0, 1)
     if n_random is not None:
         check_whole("n_random", n_random, 1)
@@ -363,14 +329,13 @@ def warn_of_few(counts: Sequence[int]) -> None:
 
 
 def permutation_score(statistics: np.ndarray, n_negative: int = 0) -> LayerScore:
-    """Test the first of share and mean derivative (1 + n_random, 2 or more) by the others; `judge` has the verdict."""
-    shares, derivatives = statistics.T[:2]
+    """Test the first of share and mean derivative (1 + n_random, 2) by the others; `judge` has the verdict."""
+    shares, derivatives = statistics.T
     return LayerScore(
         score=float(shares[0]),
         p_value=_permutation_p(derivatives),
         passed=False,
         random_mean=mean_of(shares[1:]),
-        scores=(float(shares[0]),),
         random_scores=tuple(shares[1:].tolist()),
         derivative=float(derivatives[0]),
         random_derivatives=tuple(derivatives[1:].tolist()),
@@ -398,37 +363,3 @@ def judge(tested: Mapping[str, Mapping[str, LayerScore]], alpha: float) -> dict[
     for (concept, layer), p in zip(places, adjusted, strict=True):
         judged[concept][layer] = replace(tested[concept][layer], p_adjusted=p, passed=p <= alpha * (1 + 1e-9))
     return {concept: summarise_layers(layers) for concept, layers in judged.items()}
-
-
-class _Draw(NamedTuple):
-    """Rows of three sets of images: with the concept, without it, and others without it."""
-
-    positive: np.ndarray
-    negative: np.ndarray
-    random: np.ndarray
-
-
-def _draw(n_positive: int, n_negative: int, n_random: int, n_samples: int, seed: int) -> list[_Draw]:
-    draws = []
-    for i in range(n_random):
-        generator = np.random.default_rng([seed, i])
-        positive = generator.permutation(n_positive)[:n_samples]
-        without = n_positive + generator.permutation(n_negative)
-        draws.append(_Draw(positive, without[:n_samples], without[n_samples : 2 * n_samples]))
-    return draws
-
-
-def t_score(scores: list[float], random_scores: list[float], alpha: float) -> LayerScore:
-    """Compare scores with those of random directions by Welch's t-test."""
-    with warnings.catch_warnings():
-        # Scores that are all 0 or all 1 are what a good direction gives; SciPy warns of their variance.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        p_value = float(stats.ttest_ind(scores, random_scores, equal_var=False, nan_policy="omit").pvalue)
-    return LayerScore(
-        score=mean_of(scores),
-        p_value=p_value,
-        passed=p_value <= alpha,
-        random_mean=mean_of(random_scores),
-        scores=tuple(scores),
-        random_scores=tuple(random_scores),
-    )
