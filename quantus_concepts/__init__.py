@@ -24,15 +24,13 @@ if TYPE_CHECKING:
     from quantus_concepts.functional import positive_percentile
     from quantus_concepts.metrics import *  # noqa: F403 - a new metric is named there alone
     from quantus_concepts.painted.subject import PaintedSubject, painted_subject
-    from quantus_concepts.score_tables import summary_metrics, to_markdown
+    from quantus_concepts.score_tables import headline, to_markdown
     from quantus_concepts.summary import summarise
     from quantus_concepts.summary_plot import plot_summary
 else:
     from quantus_concepts import metrics
-    from quantus_concepts.metrics.host.errors import with_import_advice
 
     __getattr__, __dir__ = lazily(__name__, __file__)
-    __getattr__ = with_import_advice(__getattr__)
 
 __all__ = [
     "AVAILABLE_METRICS",
@@ -45,6 +43,7 @@ __all__ = [
     "evaluate",
     "explore",
     "functional",
+    "headline",
     "metrics",
     "painted_subject",
     "pasta",
@@ -52,7 +51,6 @@ __all__ = [
     "plot_summary",
     "positive_percentile",
     "summarise",
-    "summary_metrics",
     "to_markdown",
 ]
 __all__ += metrics.__all__

@@ -1,25 +1,17 @@
-"""Score tables where people look: Markdown to paste, numbers for a tracker of runs."""
+"""Score tables where people look: Markdown to paste, and the rows that a reader wants of a long table."""
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pandas as pd
 
-from captum_concepts.support.checks import check_choice
 from captum_concepts.support.files import printable
 from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 
-#: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
+#: Columns that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "difference": ("low", "high"), "control": ("control_low", "control_high")}
-NUMBERS = (
-    "value", "low", "high", "n", "undefined", "chance", "control", "control_low", "control_high", "control_coverage",
-    "unconverged",
-)  # fmt: skip
-#: Letters of the parts of a key, of which MLflow takes 250 in all.
-_LONGEST_NAME, _LONGEST_KEY = 60, 160
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
@@ -70,80 +62,45 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
 
-def summary_metrics(table: pd.DataFrame, only: str = "headline") -> dict[str, float]:
-    """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
+def headline(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that a reader wants of a long table: one for each metric of a model or method.
 
-    A number's key describes its row, ``"Saliency/CEM"``. By default there is one number for each metric of a model or
-    method, about ten for a table of `score_concepts`; all of its numbers are several hundred. NaN is left out, since a
-    tracker would draw it as 0 or break the line. Keys have two parts, by which MLflow and W&B group them, and hold what
-    MLflow allows, letters, digits and ``_-.``; anything else becomes "_", long names are clipped, and a key that is
-    taken gets a number.
+    Of a metric's variants it is that over all images, of the contribution, with the smallest ``l`` and ``alpha``;
+    without single concepts and classes, baselines and intervened numbers.
 
     Parameters
     ----------
     table : DataFrame
-        With a column ``value``: what `summarise` gives, or a ``score_`` function that sums up.
-    only : str
-        "headline" for the values alone of one variant of each metric: over all images, of the contribution, with the
-        smallest ``l`` and ``alpha``, without single concepts and classes, baselines and intervened numbers. "all" for
-        every number, with further keys ``"Saliency/CEM_low"``, ``_high``, ``_n``, ``_undefined``, ``_chance``,
-        ``_control`` and the other columns of numbers; a score whose key is missing while its ``_undefined`` exists is
-        undefined.
+        Result of `summarise`, `score_concepts` or any other ``score_`` function that sums up.
 
     Returns
     -------
-    dict of str to float
-        In the order of the rows.
+    DataFrame
+        Some of its rows, about ten for a table of `score_concepts`; columns that hold nothing are left out.
 
     Raises
     ------
     ValueError
-        If it has no row, or no column ``value``, or `only` is something else.
+        If `table` has no row or no column, or no column ``metric``.
 
     Examples
     --------
-    >>> from quantus_concepts import summarise, summary_metrics
+    >>> from quantus_concepts import headline, summarise
     >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}}, {"CEM": None})
-    >>> summary_metrics(summary)
+    >>> rows = headline(summary).itertuples()
+    >>> {
+    ...     f"{row.method}/{row.metric}": row.value for row in rows
+    ... }  # for mlflow.log_metrics, wandb.log
     {'Saliency/CEM': 0.75}
-    >>> list(summary_metrics(summary, only="all"))[:3]
-    ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high']
     """
     _check_filled(table)
-    if "value" not in table:
+    if "metric" not in table:
         raise ValueError(
-            f"Expected argument `table` to have a column `value` but it has {[str(name) for name in table]}. Give what "
-            "`summarise` returns, or a `score_` function that sums up."
+            f"Expected argument `table` to have a column `metric` but it has {[str(name) for name in table]}. Pass "
+            "what `summarise` returns, or a `score_` function that sums up."
         )
-    check_choice("only", only, ("headline", "all"))
-    if only == "headline":
-        table = _headline(table)
-        table = table[[name for name in ("model", "method", "metric", "value") if name in table]]
-    labels = [name for name in table if name not in NUMBERS and name != "reason"]
-    suffixes = {name: "" if name == "value" else f"_{name}" for name in NUMBERS if name in table}
-    numbers: dict[str, float] = {}
-    used_keys: set[str] = set()
-    for row in table.to_dict("records"):
-        first, *further_parts = [_key(name, row[name]) for name in labels] or [""]
-        further_text = "_".join(filter(None, further_parts))[:_LONGEST_KEY]
-        # Keys have the same depth: MLflow's file store cannot hold both "a" and "a/b".
-        key = f"{first or '_'}/{further_text or '_'}" if further_parts else first or "_"
-        candidates = itertools.chain([key], (f"{key}_{number}" for number in itertools.count(2)))
-        key = next(name for name in candidates if not used_keys & {name + suffix for suffix in suffixes.values()})
-        used_keys |= {key + suffix for suffix in suffixes.values()}
-        numbers |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
-    return numbers
-
-
-def _check_filled(table: pd.DataFrame) -> None:
-    if table.empty:
-        raise ValueError("Expected argument `table` to hold at least one row and one column but it is empty.")
-
-
-def _headline(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each metric and model, or method."""
     plain = {"item": (), "baseline": (), "explanation": ("contribution",), "item_kind": ("concept",)}
-    rows = table[table["metric"] != INTERVENED] if "metric" in table else table
+    rows = table[table["metric"] != INTERVENED]
     if "model" in rows:
         rows = rows[~rows["model"].astype(str).str.startswith(RANDOM_BANKS)]
     for name, choices in plain.items():
@@ -151,13 +108,14 @@ def _headline(table: pd.DataFrame) -> pd.DataFrame:
             column = rows[name]
             rows = rows[column.isna() | column.astype(str).isin(("", *choices))]
     about = [name for name in ("model", "method", "metric") if name in rows]
-    return (
-        rows.sort_values([name for name in ("l", "alpha", "set") if name in rows], kind="stable")
-        .drop_duplicates(about)
-        .sort_index()
-        if about
-        else rows
-    )
+    rows = rows.sort_values([name for name in ("l", "alpha", "set") if name in rows], kind="stable")
+    rows = rows.drop_duplicates(about).sort_index()
+    return rows[[name for name in rows if name == "value" or _has_content(rows[name])]]
+
+
+def _check_filled(table: pd.DataFrame) -> None:
+    if table.empty:
+        raise ValueError("Expected argument `table` to hold at least one row and one column but it is empty.")
 
 
 def _has_content(column: pd.Series) -> bool:
@@ -201,13 +159,3 @@ def _round_text(number: float, digits: int) -> str:
 def _escape(name: object) -> str:
     """Return a name that Markdown shows as it is, on one line."""
     return re.sub(r"([\\`*|<\[])", r"\\\1", printable(" ".join(str(name).split())))
-
-
-def _key(name: str, value: float | str) -> str:
-    """Return one part of a key: a name, or a number behind what it is the number of."""
-    if pd.isna(value) or value == "":
-        return ""
-    text = value if isinstance(value, str) else f"{name} {value:g}"
-    clean = re.sub(r"[^A-Za-z0-9_\-. ]", "_", text).strip()[:_LONGEST_NAME].strip().replace(" ", "_")
-    # Dots in front would lead out of a folder.
-    return re.sub(r"^\.+", lambda dots: "_" * len(dots[0]), clean)

@@ -68,7 +68,7 @@ def summarise(
     --------
     plot_summary : Draws it.
     to_markdown : Writes it as a Markdown table; ``summary.to_csv(path, index=False)`` as CSV.
-    summary_metrics : Flattens it for MLflow or Weights & Biases.
+    headline : The rows that a reader wants of a long table.
 
     Examples
     --------

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from metric_inputs import CLASSES, IMAGES, LABELS, MODEL, TRUTH
-from quantus_concepts import CEM, score_concepts, summarise, summary_metrics, to_markdown
+from quantus_concepts import CEM, headline, score_concepts, summarise, to_markdown
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.streaming.api import score_substitutions
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
@@ -70,43 +70,12 @@ def test_markdown_keeps_names_in_their_cells(tables: dict[str, pd.DataFrame]) ->
         assert not any("<b>" in line.replace("\\<", "") for line in lines)
 
 
-def test_metrics_by_hand(summary: pd.DataFrame) -> None:
-    numbers = summary_metrics(summary, only="all")
-    assert numbers["Saliency/CEM"] == pytest.approx(2 / 3)
-    parts = [numbers[f"Saliency/CEM_{part}"] for part in ("n", "undefined", "chance")]
-    assert parts == [3, 1, 0.25]
-    assert {"Saliency/CEM_low", "Saliency/CEM_high"} <= numbers.keys()
-    assert numbers["random/CEM_control"] == pytest.approx(0.5)
-    assert "random/CEM_chance" not in numbers
-    # Trackers take plain numbers.
-    assert all(type(value) is float for value in numbers.values())
-
-
-def test_names_that_become_equal_stay_apart() -> None:
-    table = summarise({name: {"m": [1.0], "m_low": [1.0]} for name in ("a/b", "a:b")}, {"m": None, "m_low": None})
-    keys = [key for key in summary_metrics(table, only="all") if key.endswith("_n")]
-    assert keys == ["a_b/m_n", "a_b/m_low_2_n", "a_b/m_2_n", "a_b/m_low_3_n"]
-
-
 def test_what_is_empty_or_not_there_is_refused(summary: pd.DataFrame) -> None:
-    for write in (to_markdown, summary_metrics):
+    for write in (to_markdown, headline):
         with pytest.raises(ValueError, match="`table` to hold at least one row"):
             write(summary[:0])
-    with pytest.raises(ValueError, match="`table` to have a column `value`"):
-        summary_metrics(summary.drop(columns="value"))
-    with pytest.raises(ValueError, match="`only`"):
-        summary_metrics(summary, only="some")
-
-
-def test_keys_of_every_table(tables: dict[str, pd.DataFrame]) -> None:
-    numbers = summary_metrics(tables["concepts"], only="all")
-    row = tables["concepts"].query("metric == 'CEM' and explanation == 'value' and set == 'all'").iloc[0]
-    assert numbers["NA/CEM_value_all_l_1"] == row["value"]
-    assert len([key for key in numbers if key.endswith("_n")]) == len(tables["concepts"])
-    cleaned = ["NA", "1", "_", "a__b___c", "x_y_", "_b__z___b_", "umlaut___second_line", "___..", "nan"]
-    assert summary_metrics(tables["undefined"], only="all") == {
-        f"{name}/CEM_{part}": value for name in cleaned for part, value in (("n", 0.0), ("undefined", 1.0))
-    }
+    with pytest.raises(ValueError, match="`table` to have a column `metric`"):
+        headline(summary.drop(columns="metric"))
 
 
 def test_the_headline_is_one_number_a_metric() -> None:
@@ -117,13 +86,16 @@ def test_the_headline_is_one_number_a_metric() -> None:
     settings: dict[str, Any] = {"controls": {"random banks": [SharingConceptModel(1)]}, "top_l": [3, 1]}
     batches = [(images, labels, concepts)]
     table = score_concepts({"my model": SharingConceptModel()}, batches, class_concepts=truth, **settings)
-    headline = summary_metrics(table)
+    rows = headline(table).set_index("metric")
     # All images are taken for one class, over which nothing correlates.
-    names = ["accuracy", "negative_first", "CEM", "CEM_gain", "CGIM"]
-    assert [*headline] == [f"my_model/{name}" for name in names]
+    assert [*rows.index] == ["accuracy", "negative first", "CEM", "CEM gain", "CGIM", "CGIM correlation"]
+    assert rows["value"].isna().tolist() == [False] * 5 + [True]
+    assert set(rows["model"]) == {"my model"}
+    assert not {"baseline", "item"} & {*rows}
     plain = table[(table["model"] == "my model") & (table["item"] == "")]
     cem = plain.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'")["value"]
-    assert [headline["my_model/CEM"]] == cem.tolist()
+    assert [rows.loc["CEM", "value"]] == cem.tolist()
     cgim = plain.query("metric == 'CGIM' and explanation == 'contribution' and item_kind == 'concept'")["value"]
-    assert [headline["my_model/CGIM"]] == cgim.tolist()
-    assert summary_metrics(summarise({"a b": {"CEM": [1.0, 0.0]}}, {"CEM": None})) == {"a_b/CEM": 0.5}
+    assert [rows.loc["CGIM", "value"]] == cgim.tolist()
+    summary = headline(summarise({"a b": {"CEM": [1.0, 0.0]}}, {"CEM": None}))
+    assert summary[["method", "metric", "value"]].values.tolist() == [["a b", "CEM", 0.5]]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.contrast.mcs import MCS
     from quantus_concepts.metrics.contrast.patch import Patch
     from quantus_concepts.metrics.contrast.patch_optimisation import PatchResult, optimise_patch
-    from quantus_concepts.metrics.contrast.premises import Limits, Premise, PremiseCheck, check_premise
+    from quantus_concepts.metrics.contrast.premises import Limits, check_premise
     from quantus_concepts.metrics.contrast.regions import RegionAttributions, Subject, attribute_regions
     from quantus_concepts.metrics.contrast.scores import score_contrasts, score_relative
     from quantus_concepts.metrics.discovered import score_discovered
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.streaming.state import ConceptState
     from quantus_concepts.metrics.streaming.vision_language import score_vision_language
 else:
-    from quantus_concepts.metrics.host.errors import with_import_advice
-
     __getattr__, __dir__ = lazily(__name__, __file__)
-    __getattr__ = with_import_advice(__getattr__)
 
 __all__ = [
     "CEM",
@@ -48,8 +45,6 @@ __all__ = [
     "PASTAScore",
     "Patch",
     "PatchResult",
-    "Premise",
-    "PremiseCheck",
     "RegionAttributions",
     "Subject",
     "SubstitutionScore",

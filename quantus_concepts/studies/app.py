@@ -19,7 +19,6 @@ import typer
 
 from captum_concepts.support.files import printable
 from quantus_concepts import studies
-from quantus_concepts.metrics.host.errors import import_advice
 
 #: From click, or from typer's own copy of click, which depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -115,11 +114,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, ValueError, TypeError, OSError) as error:
         message = getattr(error, "format_message", error.__str__)()
         return _refuse(" ".join(message.split()))
-    except ImportError as error:
-        explanation = import_advice(error)
-        if explanation is error:
-            raise
-        return _refuse(explanation)
     if code == EXIT_INTERRUPTED:
         typer.echo("Interrupted.", err=True)
     if isinstance(code, Path):

@@ -183,10 +183,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a concept twice": (lambda: post_hoc().intervene(INPUTS, [1, 1], 1.0), "some occur twice"),
     "one number an input": (lambda: post_hoc().intervene(INPUTS[:, 0], [0], 1.0), "`inputs` to have shape"),
     "a residual without labels": (lambda: fit_residual(post_hoc(), Embeddings(X, None, None)), "class labels"),
-    "a classifier of another width": (
-        lambda: ResidualCBM.of_classifier(nn.Identity(), ConceptBank(torch.eye(3)), nn.Linear(4, 2)),
-        "`classifier` to take embeddings",
-    ),
     "a residual of another width": (
         lambda: ResidualCBM(post_hoc(), nn.Linear(4, 2)),
         r"\(3, 2\) numbers but got \(4, 2",

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import quantus
 import torch
-from torch import nn
 
 from metric_inputs import predicted
 from quantus_concepts import CEM, CGIM, CLM, evaluate, shared_passes
@@ -64,27 +63,6 @@ def test_the_backbone_sees_each_image_once_in_a_block(names, n_methods, model, i
     assert n_stock == n_ours == N // BATCH
     np.testing.assert_equal(stock, alone)
     np.testing.assert_equal(ours.results, alone)
-
-
-CHANGES: dict[str, Callable[[SharingConceptModel], object]] = {
-    "a weight in place": lambda m: m.features[0].weight.detach().mul_(-3),
-    "a buffer": lambda m: m.features[1].running_mean.add_(1),
-    "another layer": lambda m: m.features.__setitem__(0, nn.Conv2d(3, 6, 3, stride=3)),
-    "the precision of weights": lambda m: m.double(),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_changed_weights_inside_a_block_are_noticed_and_warned_of_once(change, model, images):
-    y = predicted(model, images)
-    with shared_passes():
-        for metric in make_metrics().values():
-            metric(model, images, y)
-        change(model)
-        with pytest.warns(UserWarning, match="changed inside a `shared_passes` block") as warned:
-            after = {name: metric(model, images, y) for name, metric in make_metrics().items()}
-    assert sum("changed inside" in str(warning.message) for warning in warned) == 1
-    np.testing.assert_equal(after, {name: metric(model, images, y) for name, metric in make_metrics().items()})
 
 
 def test_other_images_rows_and_models_are_not_mixed_up(images):

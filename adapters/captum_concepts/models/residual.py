@@ -17,7 +17,6 @@ from torch.nn import functional
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import Batch
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool
-from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import linear_part, make_linear
@@ -85,51 +84,6 @@ class ResidualCBM(StoredCBM):
         self.__dict__["bottleneck"] = bottleneck
         for name in ("class_names", "source", "normalisation", "image_size", "random_banks"):
             setattr(self, name, getattr(bottleneck, name, getattr(self, name)))
-
-    @classmethod
-    def of_classifier(
-        cls,
-        features: nn.Module | Backbone,
-        bank: ConceptBank,
-        classifier: nn.Linear,
-        pool: Pool = "mean",
-        maps: Maps | None = None,
-    ) -> Self:
-        """Split the linear classifier of a trained network into what concepts say and a residual; nothing is fitted.
-
-        The part of the classifier's weights that lies in the span of the concept vectors becomes the head (by the
-        pseudo-inverse), the rest is the residual. The logits are those of the network.
-
-        Parameters
-        ----------
-        features : nn.Module or Backbone
-            As in `PostHocCBM`: the network up to the embedding that `classifier` takes.
-        bank : ConceptBank
-            L concepts of the d dimensions of the embedding. Directions that are nearly the same share what they say.
-        classifier : nn.Linear
-            Embeddings (N, d) to logits (N, K).
-        pool : "mean" or callable
-            As in `PostHocCBM`.
-        maps : callable, optional
-            As in `PostHocCBM`.
-
-        Returns
-        -------
-        ResidualCBM
-            With margins as values.
-
-        Raises
-        ------
-        ValueError
-            If `classifier` is of another width than the bank, or as in `PostHocCBM`.
-        """
-        if classifier.in_features != bank.cavs.shape[1]:
-            raise ValueError(
-                f"Expected argument `classifier` to take embeddings (N, {bank.cavs.shape[1]}), the width of the bank, "
-                f"but got {classifier.in_features}."
-            )
-        head, residual = split_linear(classifier, bank.cavs, bank.intercepts)
-        return cls(PostHocCBM(features, bank, head, "margin", pool, maps), residual)
 
     @property
     def linear_pool(self) -> bool:
@@ -207,20 +161,6 @@ class ResidualCBM(StoredCBM):
         reference = first_floating(self.residual)
         with without_autocast(embedding.device):
             return tensor_output(self.residual(embedding if reference is None else embedding.to(reference.dtype)))
-
-
-@torch.no_grad()
-def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tuple[nn.Linear, nn.Linear]:
-    """Return a head on margins and a residual on embeddings whose logits add up to those of a classifier."""
-    weight = classifier.weight.double()
-    bias = weight.new_zeros(len(weight)) if classifier.bias is None else classifier.bias.double()
-    norms = cavs.to(weight).norm(dim=1)
-    rows, offsets = cavs.to(weight) / norms[:, None], intercepts.to(weight) / norms
-    # Directions that are all but the same would get huge weights of opposite signs.
-    in_span = weight @ torch.linalg.pinv(rows, rtol=0.01)
-    parts = (in_span, torch.zeros_like(bias)), (weight - in_span @ rows, bias - in_span @ offsets)
-    layers = [make_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
-    return layers[0], layers[1]
 
 
 def fit_residual(

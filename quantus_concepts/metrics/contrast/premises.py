@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_finite, check_range
 from captum_concepts.support.running import evaluation_mode, predict_logits
-from captum_concepts.support.shown import one_line
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.regions import ImageSource, Subject, batches
 from quantus_concepts.metrics.host.checks import check_classes, check_outputs
@@ -49,99 +51,21 @@ class Limits:
             check_range(name, limit, 0, 1)
 
 
-@dataclass(frozen=True)
-class Premise:
-    """One thing that must hold.
-
-    Attributes
-    ----------
-    name : str
-        "removed" (accuracy that removing the feature costs), "remain correct" (share of the correct predictions that
-        stay correct without it), "alone" and "learned" (accuracy above chance from the feature alone, and with it).
-    value : float
-        Measured share; NaN if unknown.
-    limit : float
-        Limit of the value.
-    holds : bool
-        Whether it does.
-    """
-
-    name: str
-    value: float
-    limit: float
-    holds: bool
-
-    def __repr__(self) -> str:
-        return one_line(self)
-
-
-@dataclass(frozen=True)
-class PremiseCheck:
-    """Predictions of a model without the common feature, and with this feature only.
-
-    The quantities are those of Figure 3 (top) of Yang and Kim (2019), "BIM".
-
-    Attributes
-    ----------
-    model : str
-        Name of the model.
-    feature : str
-        Name of the feature that is in every class, and so tells nothing.
-    accuracy_with : float
-        Accuracy on the images with the feature, in [0, 1].
-    accuracy_without : float
-        On the images without it.
-    accuracy_only : float
-        On the images of the feature alone.
-    remains_correct : float
-        Share of the correct predictions that stay correct without the feature.
-    median_kl_same : float
-        Median Kullback-Leibler divergence of the prediction with the feature from that without it, where both name
-        one class.
-    median_kl_changed : float
-        The same where they do not.
-    chance : float
-        1 / K.
-    n : int
-        Images.
-    limits : Limits
-        Limits of the premises.
-    """
-
-    model: str
-    feature: str
-    accuracy_with: float
-    accuracy_without: float
-    accuracy_only: float
-    remains_correct: float
-    median_kl_same: float
-    median_kl_changed: float
-    chance: float
-    n: int
-    limits: Limits = field(default_factory=Limits)
-
-    def __repr__(self) -> str:
-        return one_line(self)
-
-    @property
-    def premises(self) -> list[Premise]:
-        """The premises, each with its verdict."""
-        drop, alone = self.accuracy_with - self.accuracy_without, self.accuracy_only - self.chance
-        remain, learned = self.remains_correct, self.accuracy_with - self.chance
-        limits = self.limits
-        # The first three are the paper's. The last is ours: a model that has learned nothing ignores the common
-        # feature, but does not look at anything else either.
-        return [
-            Premise("removed", drop, limits.drop, drop <= limits.drop + _ROUNDING),
-            Premise("remain correct", remain, limits.remain, remain >= limits.remain - _ROUNDING),
-            Premise("alone", alone, limits.above_chance, alone <= limits.above_chance + _ROUNDING),
-            Premise("learned", learned, limits.above_chance, learned > limits.above_chance + _ROUNDING),
-        ]
-
-    @property
-    def verified(self) -> bool:
-        """Whether all premises hold."""
-        return all(premise.holds for premise in self.premises)
+def premise_rows(quantities: Mapping[str, float], limits: Limits) -> list[dict[str, Any]]:
+    """Return what was measured, and each premise with its limit and whether it holds, as rows of a table."""
+    drop = quantities["accuracy with"] - quantities["accuracy without"]
+    alone = quantities["accuracy only"] - quantities["chance"]
+    remain, learned = quantities["remains correct"], quantities["accuracy with"] - quantities["chance"]
+    # The first three are the paper's. The last is ours: a model that has learned nothing ignores the common feature,
+    # but does not look at anything else either.
+    premises = [
+        ("removed", drop, limits.drop, drop <= limits.drop + _ROUNDING),
+        ("remain correct", remain, limits.remain, remain >= limits.remain - _ROUNDING),
+        ("alone", alone, limits.above_chance, alone <= limits.above_chance + _ROUNDING),
+        ("learned", learned, limits.above_chance, learned > limits.above_chance + _ROUNDING),
+    ]
+    measured = [(name, value, math.nan, None) for name, value in quantities.items()]
+    return [dict(zip(("metric", "value", "limit", "holds"), row, strict=True)) for row in (*measured, *premises)]
 
 
 def check_premise(
@@ -156,7 +80,7 @@ def check_premise(
     limits: Limits | None = None,
     batch_size: int = 128,
     display_progressbar: bool = False,
-) -> PremiseCheck:
+) -> pd.DataFrame:
     """Verify that a model ignores a feature: the ground truth that MCS and IDR rest on.
 
     Yang and Kim (2019), "BIM", Section 3: a feature that is equally frequent in all classes tells nothing, and a model
@@ -188,8 +112,14 @@ def check_premise(
 
     Returns
     -------
-    PremiseCheck
-        The quantities, the premises and whether all of them hold.
+    DataFrame
+        A row for each premise: ``metric`` "removed" (accuracy that removing the feature costs), "remain correct" (share
+        of the correct predictions that stay correct without it), "alone" and "learned" (accuracy above chance from the
+        feature alone, and with it), with ``value`` in [0, 1], ``limit``, and whether it ``holds``. Before them a row
+        for each quantity of Figure 3 (top), without a limit: "accuracy with", "accuracy without", "remains correct",
+        "accuracy only", "chance", "median KL same" and "median KL changed" (Kullback-Leibler divergence of the
+        prediction with the feature from that without it, where both name one class, and where they do not). All with
+        ``model``, ``feature`` and ``n`` images. The ground truth is verified if ``table["holds"].all()``.
 
     Raises
     ------
@@ -223,19 +153,17 @@ def check_premise(
             bar.update(len(rows))
     correct = predicted[0] == truth
     same = predicted[0] == predicted[1]
-    return PremiseCheck(
-        model=name,
-        feature=feature,
-        accuracy_with=_share(correct),
-        accuracy_without=_share(predicted[1] == truth),
-        accuracy_only=_share(predicted[2] == truth),
-        remains_correct=_share(predicted[1][correct] == truth[correct]),
-        median_kl_same=_median(divergence[same]),
-        median_kl_changed=_median(divergence[~same]),
-        chance=chance,
-        n=n,
-        limits=Limits() if limits is None else limits,
-    )
+    quantities = {
+        "accuracy with": _share(correct),
+        "accuracy without": _share(predicted[1] == truth),
+        "remains correct": _share(predicted[1][correct] == truth[correct]),
+        "accuracy only": _share(predicted[2] == truth),
+        "chance": chance,
+        "median KL same": _median(divergence[same]),
+        "median KL changed": _median(divergence[~same]),
+    }
+    table = pd.DataFrame(premise_rows(quantities, Limits() if limits is None else limits))
+    return table.assign(model=name, feature=feature, n=n, holds=table["holds"].astype("boolean"))
 
 
 def _logits(model: nn.Module, name: str, images: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -329,12 +328,6 @@ def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
     ValueError
         If `memory` is negative or not finite.
 
-    Warns
-    -----
-    UserWarning
-        Once, if parameters, buffers or train flags of a model changed inside the block; its results are dropped. This
-        is a help, not a guarantee: other changes, such as a hook's strength, are not noticed.
-
     Examples
     --------
     ::
@@ -379,11 +372,8 @@ class _Block:
         self.results: dict[Hashable, tuple[Any, list[int | None]]] = {}
         #: Models and arrays by identity; holding them keeps identities from being used again.
         self.references: dict[int, Any] = {}
-        self.states: dict[int, list[tuple[Any, Any]]] = {}
-        self.warned = False
 
     def recall(self, what: Hashable, model: Any, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
-        self._drop_if_changed(model)
         key = what, id(model), rows
         if key in self.results:
             result, versions = self.results[key]
@@ -396,35 +386,7 @@ class _Block:
             self.room -= 0 if key in self.results else size
             self.references |= {id(model): model, id(array): array}
             self.results[key] = result, _versions(result)
-            self.states.setdefault(id(model), _state(model))
         return result
-
-    def _drop_if_changed(self, model: nn.Module) -> None:
-        if id(model) not in self.states or _is_same_state(self.states[id(model)], _state(model)):
-            return
-        del self.states[id(model)]
-        for key in [key for key in self.results if key[1] == id(model)]:  # type: ignore[index]
-            result, _ = self.results.pop(key)
-            self.room += _size(result) or 0
-        if not self.warned:
-            self.warned = True
-            warnings.warn(
-                f"{type(model).__name__} changed inside a `shared_passes` block (parameters, buffers or train flags): "
-                "what it gave before is computed again. Open a new block after changing a model.",
-                UserWarning,
-                stacklevel=2,
-            )
-
-
-def _state(model: nn.Module) -> list[tuple[Any, Any]]:
-    """Return each parameter and buffer with its version, and each module with its train flag."""
-    tensors = [(tensor, _version(tensor)) for tensor in (*model.parameters(), *model.buffers())]
-    return [*tensors, *((module, module.training) for module in model.modules())]
-
-
-def _is_same_state(first: list[tuple[Any, Any]], second: list[tuple[Any, Any]]) -> bool:
-    pairs = zip(first, second, strict=False)
-    return len(first) == len(second) and all(a is c and b == d for (a, b), (c, d) in pairs)
 
 
 def _version(tensor: Tensor) -> int | None:

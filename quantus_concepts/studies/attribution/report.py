@@ -264,18 +264,19 @@ def tied_names(best: list[pd.Series]) -> str:
 
 def unverified(results: Results) -> list[str]:
     """Return the models whose premises do not hold."""
-    return [check.model for check in results.checks if not check.verified]
+    holds = results.checks.groupby("model", sort=False)["holds"].all()
+    return list(holds.index[~holds])
 
 
 def verdicts(scores: pd.DataFrame, compared: pd.DataFrame, results: Results) -> list[Verdict]:
     """Return whether the premises hold, and by metric the highest methods and how many are above the random map."""
-    premises = [premise for check in results.checks for premise in check.premises]
+    holds = results.checks["holds"]
     wrong = unverified(results)
     rows = [
         Verdict(
             "Ground truth: premises of f_o and f_s that hold",
-            sum(premise.holds for premise in premises),
-            write=_of(len(premises)),
+            int(holds.sum()),
+            write=_of(len(holds)),
             text=f"not verified: {', '.join(wrong)}" if wrong else "verified",
         )
     ]
@@ -309,7 +310,9 @@ def premise_tables(results: Results) -> list[Table]:
     rows = pd.concat([rows, theirs.assign(model=theirs["of"], source="paper")], ignore_index=True)
     rows["measure"] = pd.Categorical(rows["metric"].map(PREMISES), [*PREMISES.values()])
     rows["model"] = pd.Categorical(rows["model"].map(FEATURES), [*FEATURES.values()])
-    caption = f"{results.checks[0].n} test images. The paper's numbers, its Figure 3 (top), are of other images: "
+    caption = (
+        f"{results.checks['n'].iloc[0]} test images. The paper's numbers, its Figure 3 (top), are of other images: "
+    )
     title = "Does the model ignore what it should ignore?"
     columns = ["model", "source"]
     tables = [Table("premises", title, rows, ["measure"], columns, WRITERS, caption=caption + PAPER_SOURCE)]
@@ -326,14 +329,13 @@ def premise_tables(results: Results) -> list[Table]:
 def check_table(results: Results) -> Table:
     """Return the premises one by one, with their limits."""
     rows = [
-        {"model": FEATURES[check.model], "premise": PREMISE_NAMES[premise.name]}
+        {"model": FEATURES[row["model"]], "premise": PREMISE_NAMES[row["metric"]]}
         | {"column": column, "value": value, "text": text}
-        for check in results.checks
-        for premise in check.premises
+        for row in results.checks.to_dict("records")
         for column, value, text in (
-            ("measured, %", premise.value, ""),
-            ("limit, %", premise.limit, ""),
-            ("holds", math.nan, "yes" if premise.holds else "no"),
+            ("measured, %", row["value"], ""),
+            ("limit, %", row["limit"], ""),
+            ("holds", math.nan, "yes" if row["holds"] else "no"),
         )
     ]
     title = "The premises one by one"

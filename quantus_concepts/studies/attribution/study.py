@@ -15,7 +15,6 @@ from quantus_concepts.datasets import ComposedDataset, ObjectsOnScenes
 from quantus_concepts.metrics import (
     Limits,
     PatchResult,
-    PremiseCheck,
     Subject,
     attribute_regions,
     check_premise,
@@ -107,13 +106,14 @@ class GalleryRow(NamedTuple):
 class Results(NamedTuple):
     """All that the report shows.
 
-    `frame` are the scores, `premises` what was measured of the models (f_s^k: by k), `checks` those of f_o and f_s,
-    `layers` the scores of TCAV by model and layer, `details` further settings, `images` MCS, IDR and IIR of each image.
+    `frame` are the scores, `premises` what was measured of the models (f_s^k: by k), `checks` the premises of f_o and
+    f_s, `layers` the scores of TCAV by model and layer, `details` further settings, `images` MCS, IDR and IIR of each
+    image.
     """
 
     frame: pd.DataFrame
     premises: pd.DataFrame
-    checks: list[PremiseCheck]
+    checks: pd.DataFrame
     galleries: dict[str, list[GalleryRow]]
     layers: pd.DataFrame
     details: dict[str, str]
@@ -151,8 +151,9 @@ def collect(
     tcav: bool = True,
 ) -> Results:
     """Score every method with the trained models: MCS, IDR and IIR, and with models f_s^k the relative contrast."""
-    checks = [check_model(data, models[name], name, scoring) for name in ("f_o", "f_s")]
+    checks = pd.concat([check_model(data, models[name], name, scoring) for name in ("f_o", "f_s")], ignore_index=True)
     measured = [premise_table(checks)]
+    checks = checks[checks["holds"].notna()]
     scores, table, galleries, details = score_absolute(folder, data, models, scoring)
     tables, drops, layers = [table], pd.DataFrame(), pd.DataFrame()
     if robustness and data.changed is not None:
@@ -192,7 +193,7 @@ def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
     return frame.assign(**counts, variant=variant)[list(COLUMNS)].astype(COLUMNS)
 
 
-def check_model(data: AttributionData, model: nn.Module, name: str, scoring: Scoring) -> PremiseCheck:
+def check_model(data: AttributionData, model: nn.Module, name: str, scoring: Scoring) -> pd.DataFrame:
     """Verify that the model of objects ignores the scene, or that of scenes the object."""
     views = {view: data.test.with_view(view).images for view in ("os", "og", "0s")}
     objects = name == "f_o"
@@ -210,10 +211,11 @@ def check_model(data: AttributionData, model: nn.Module, name: str, scoring: Sco
     )
 
 
-def premise_table(checks: Sequence[PremiseCheck]) -> pd.DataFrame:
+def premise_table(checks: pd.DataFrame) -> pd.DataFrame:
     """Return what was measured of each model, a row a number."""
-    rows = [(of.model, name, getattr(of, name.lower().replace(" ", "_")), of.n) for name in PREMISES for of in checks]
-    return pd.DataFrame(rows, columns=["model", "metric", "value", "n"])
+    rows = pick(checks, metric=[*PREMISES])
+    order = rows["metric"].map(PREMISES.index).argsort(kind="stable")
+    return rows.iloc[order][["model", "metric", "value", "n"]]
 
 
 def score_absolute(

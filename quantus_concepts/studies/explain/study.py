@@ -20,8 +20,8 @@ from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM, show
 from captum_concepts.backbones.named import build_model, load_tokenizer
 from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.folders import find_concept_folders
+from captum_concepts.models.chain import make_linear
 from captum_concepts.models.random_banks import RandomBank
-from captum_concepts.models.residual import split_linear
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
 from captum_concepts.support.files import printable
 from captum_concepts.support.images import load_pixels
@@ -338,11 +338,30 @@ def _with_classes(
     """Return the concept model of a classifier; without one the classes are the concepts themselves."""
     if classifier is None:
         return _of_concepts(backbone, bank, middle, source)
-    model: Any = ResidualCBM.of_classifier(backbone, bank, classifier)
+    head, residual = split_linear(classifier, bank.cavs, bank.intercepts)
+    model: Any = ResidualCBM(PostHocCBM(backbone, bank, head), residual)
     banks = _random_banks(source, bank, middle, lambda bank: split_linear(classifier, bank.cavs, bank.intercepts)[0])
     model.bottleneck.random_banks = model.random_banks = banks
     model.class_names = names
     return model.eval()
+
+
+@torch.no_grad()
+def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tuple[nn.Linear, nn.Linear]:
+    """Return a head on margins and a residual on embeddings whose logits add up to those of a classifier.
+
+    The part of its weights in the span of the concept vectors is the head (by the pseudo-inverse); the rest is the
+    residual.
+    """
+    weight = classifier.weight.double()
+    bias = weight.new_zeros(len(weight)) if classifier.bias is None else classifier.bias.double()
+    norms = cavs.to(weight).norm(dim=1)
+    rows, offsets = cavs.to(weight) / norms[:, None], intercepts.to(weight) / norms
+    # Directions that are all but the same would get huge weights of opposite signs.
+    in_span = weight @ torch.linalg.pinv(rows, rtol=0.01)
+    parts = (in_span, torch.zeros_like(bias)), (weight - in_span @ rows, bias - in_span @ offsets)
+    layers = [make_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
+    return layers[0], layers[1]
 
 
 def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, source: Source) -> PostHocCBM:

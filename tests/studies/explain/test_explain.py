@@ -26,7 +26,7 @@ from html_pages import HTMLPage
 from kills import contents, raising
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.explain import study
-from quantus_concepts.studies.explain.study import Photographs, Source, clearest_first, usual_photographs
+from quantus_concepts.studies.explain.study import Photographs, Source, clearest_first, split_linear, usual_photographs
 from tiny_encoders import CONFIG
 
 NETWORK = """
@@ -206,7 +206,8 @@ def test_a_classifier_is_split_without_changing_its_logits() -> None:
         features, classifier = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval(), nn.Linear(8, 4).eval()
     images = torch.rand(5, 3, 9, 9, generator=generator)
     bank = ConceptBank(torch.randn(3, 8, generator=generator), torch.randn(3, generator=generator))
-    model = ResidualCBM.of_classifier(features, bank, classifier)
+    head, residual = split_linear(classifier, bank.cavs, bank.intercepts)
+    model = ResidualCBM(PostHocCBM(features, bank, head), residual)
     with torch.no_grad():
         embedding = features(images).mean((2, 3))
         assert torch.allclose(model(images), classifier(embedding), atol=1e-5)
