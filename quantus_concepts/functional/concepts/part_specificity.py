@@ -37,9 +37,10 @@ class PartHits(NamedTuple):
 def part_specificity(hits: Numbers, parts: Numbers, weights: Numbers | None = None) -> PartHits:
     """Compare the hit of each map at its own part with its hits at the other visible parts of the same image.
 
-    Map, image and object are the same; only the part differs. 0 is *not* what a map without knowledge scores: one
-    fixed map scores -.24 to .29 on painted birds, by the part that its concept is about. Compare with random banks. The other parts are weighted by the number of concepts about them, so that a map that knows no
-    concept has an expected difference near 0 if its concept is any of them with equal probability.
+    Map, image and object are the same; only the part differs. 0 is *not* what a map without knowledge scores: one fixed
+    map scores -.24 to .29 on painted birds, by the part that its concept is about. Compare with random banks. The other
+    parts are weighted by the number of concepts about them, so that a map that knows no concept has an expected
+    difference near 0 if its concept is any of them with equal probability.
 
     Parameters
     ----------
