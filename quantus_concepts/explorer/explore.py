@@ -22,17 +22,25 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts.backbones.embedding import USUAL, read_batch
+from captum_concepts.backbones.embedding import USUAL, check_order, read_batch
 from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.gallery import PALETTE, as_picture
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
-from captum_concepts.support.checks import check_binary, check_path, check_shape, check_whole, to_tensor
+from captum_concepts.support.checks import (
+    check_binary,
+    check_path,
+    check_shape,
+    check_whole,
+    to_points,
+    to_presence,
+    to_tensor,
+)
 from captum_concepts.support.files import check_target, write_atomically
 from captum_concepts.support.shown import describe, readable_name
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.attribution.regions import point_hits
-from quantus_concepts.metrics.concepts.cem import to_presence
-from quantus_concepts.metrics.host.checks import to_classes, to_parts, to_points, truth_lookup
+from quantus_concepts.metrics.host.alignment import Order, TruthLookup
+from quantus_concepts.metrics.host.checks import to_classes, to_parts
 from quantus_concepts.metrics.host.model import ConceptModel
 
 _MEGABYTE = 1_000_000
@@ -188,22 +196,19 @@ def explore(
     picture_size = check_whole("picture_size", picture_size, 32)
     batch_size = check_whole("batch_size", batch_size, 1)
     target = None if out is None else check_target(check_path("out", out), "the page")
-    truth = {}
+    truth, truth_of = {}, TruthLookup(images, [model], class_names=class_names)
     for name, value, check in (
         ("labels", labels, to_classes),
         ("concept_labels", concept_labels, to_presence),
         ("points", points, to_points),
     ):
         if value is not None:
-            truth[name] = check(name, value)
-    of_data_set = truth_lookup(images)
-    parts = of_data_set("part_of_concept", part_of_concept, to_parts)
-    fields = _collect_fields(images, truth, n_images)
+            truth[name] = truth_of.argument(name, value, check)
+    check_order(images, truth, "images")
+    parts = truth_of("part_of_concept", part_of_concept, to_parts)
+    fields = _collect_fields(images, truth, n_images, truth_of.order)
     views = concept_views(model, fields["images"], batch_size)
     n = len(views.values)
-    for names in (class_names, getattr(model, "class_names", None), of_data_set("class_names", None)):
-        if names is not None:
-            break
     _check_fields(fields, *views.values.shape)
     pixels = as_pictures(views.images, getattr(model, "normalisation", None))
     if pictures is not None:
@@ -217,7 +222,7 @@ def explore(
         parts,
     )
     content = {
-        "classes": [readable_name(name) for name in class_labels(names, views.logits.shape[1])],
+        "classes": [readable_name(name) for name in class_labels(truth_of.class_names, views.logits.shape[1])],
         "start": clear_image(views, fields.get("labels")),
         "scores": {name: [_round_all(values), lowest] for name, (values, lowest) in scores.items()},
         **_numbers(views, model),
@@ -240,14 +245,14 @@ def explore(
     return page
 
 
-def _collect_fields(images: Any, truth: dict[str, Any], n_images: int) -> dict[str, Tensor]:
+def _collect_fields(images: Any, truth: dict[str, Any], n_images: int, order: Order) -> dict[str, Tensor]:
     """Return the first images with what is known of them, from arrays or the batches of a loader."""
     fields: dict[str, list[Tensor]] = {}
     in_memory = isinstance(images, Tensor | np.ndarray) or not isinstance(images, Iterable)
     for batch in [_rows("images", images)] if in_memory else images:
         for name, value in read_batch(batch, "images").items():
             if name in USUAL:
-                fields.setdefault(name, []).append(_rows(name, value))
+                fields.setdefault(name, []).append(order.apply(name, _rows(name, value)))
         if sum(map(len, fields["images"])) >= n_images:
             break
     if not fields:

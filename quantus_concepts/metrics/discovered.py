@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank
+from captum_concepts.backbones.embedding import check_order
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.activations import activations, factorise
 from captum_concepts.models.chain import linear_part
@@ -140,6 +141,7 @@ def score_discovered(
         check_whole(name, number, 1)
     if head is not None:
         check_module("head", head)
+    check_order(images, [] if labels is None else ["labels"], "images")
     features, pooling = resolve_stages(backbone, pool, maps, "backbone")
     places, embeddings, owners = activations(features, pooling, images, batch_size)
     check_finite("images", places)

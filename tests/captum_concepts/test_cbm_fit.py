@@ -119,7 +119,7 @@ X, Y, V = labelled_images(40)
         ([(X, Y[:3], V)], {}, r"`labels` to have shape \(N,\) = \(40,\)"),
         ([(X, Y, V + 1)], {}, "only 0 and 1 but got 2"),
         ([(X * float("nan"), Y, V)], {}, "`loader` to be finite"),
-        (loader_of(X, Y, shuffle=True), {"concept_labels": V}, "not to shuffle"),
+        (loader_of(X, Y, shuffle=True), {"concept_labels": V}, "but it has a sampler"),
         (loader_of(X, Y), {"concept_labels": V[:30]}, r"\(40, \*\) but got \(30, 2\)"),
         (loader_of(X, Y, V), {"bank": ConceptBank(np.eye(17))}, "with d = 17, the width of the concepts"),
         ([], {}, "`loader` to give at least one batch"),

@@ -83,7 +83,7 @@ def test_a_class_without_a_sample_is_never_predicted(fit):
         (fit_logistic, {"labels": [0, 1, 0]}, ValueError, r"`labels` to have shape \(N,\) = \(4,\) but got \(3,\)"),
         (fit_logistic, {"labels": [0, 0, 0, 0]}, ValueError, "`labels` .* of at least two classes"),
         (fit_logistic, {"labels": [0, -1, 0, 1]}, ValueError, "`labels` to hold class indices from 0"),
-        (fit_logistic, {"labels": [0, 0.5, 0, 1]}, TypeError, "`labels` to hold indices"),
+        (fit_logistic, {"labels": [0, 0.5, 0, 1]}, ValueError, "`labels` to hold indices"),
         (fit_logistic, {"values": [[0.0], [np.nan], [1.0], [2.0]]}, ValueError, "`values` to be finite"),
         (fit_logistic, {"C": 0}, ValueError, r"`C` to lie in \(0, inf"),
         (fit_elastic_net, {"alpha": 0}, ValueError, r"`alpha` to lie in \(0, inf"),

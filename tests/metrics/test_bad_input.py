@@ -62,25 +62,20 @@ REFUSED = {
     "labels for other concepts": (lambda: cem(LABELS[:, :3]), r"model's L = 5 concepts but got \(6, 3\)"),
     "labels neither 0 nor 1": (lambda: cem(spoilt(LABELS, (2, 3), 0.5)), r"only 0 and 1 but got 0.5 at \(2, 3\)"),
     "a table by class as labels": (lambda: cem(LABELS[:N_CLASSES]), r"each sample .* `table\[labels\]`"),
-    "labels in another order": (
-        lambda: cem(pd.DataFrame(LABELS, columns=list("bacde")), model=NAMED),
-        r"`concept_labels` .* column 0 is 'b', the model's concept 1",
-    ),
     "percent": (lambda: CGIM(TABLE * 100), r"lie in \[0, 1\].*Divide percentages"),
     "a table on its side": (lambda: CGIM(TABLE.T)(MODEL, IMAGES, CLASSES), r"got \(5, 4\). Transpose it"),
-    "a table in another order": (
-        lambda: CGIM(pd.DataFrame(TABLE, columns=list("abdce")))(NAMED, IMAGES, CLASSES),
-        r"column 2 is 'd', the model's concept 3",
-    ),
     "fewer classes": (lambda: cem(y_batch=CLASSES[:2]), r"`y_batch` to have shape \(N,\) = \(6,\)"),
     "a class out of range": (lambda: cem(y_batch=CLASSES + 4), r"class indices 0 to 3"),
-    "classes of fractions": (lambda: cem(y_batch=CLASSES * 0.5), r"`y_batch` to hold class indices"),
+    "classes of fractions": (lambda: cem(y_batch=CLASSES * 0.5), r"`y_batch` to hold indices 0, 1"),
     "NaN": (lambda: cem(x_batch=spoilt(IMAGES, (1, 0, 0, 0), np.nan)), r"first at \(1, 0, 0, 0\)"),
     "points of fewer parts": (lambda: clm(points=TRUTH["points"][:, :2]), r"parts below P = 2.*but got 2"),
     "parts of other concepts": (lambda: clm(part_of_concept=[0, 1, -1, 2]), r"L = 5 concepts but got \(4,\)"),
     "points without their concepts": (lambda: CLM(points=TRUTH["points"]), r"needs `part_of_concept`"),
     "l above the concepts with a part": (lambda: clm(top_l=5), r"concepts with a part, 4, but got 5"),
-    "a region that is not binary": (lambda: mcs(masks=MASKS * 255), r"`masks` to hold only 0 and 1 but got 255"),
+    "a region that is not binary": (
+        lambda: mcs(masks=MASKS * 254),
+        r"only 0 and 1 but got 254.*`masks > 127`",
+    ),
     "regions of another size": (lambda: mcs({"s_batch": MASKS[..., :6]}), r"`s_batch` .* but got \(12, 6\)"),
     "empty regions": (lambda: mcs(masks=MASKS * 0), r"`masks` .* all 6 masks are empty"),
     "no region": (lambda: mcs({"s_batch": None}), r"pass `s_batch` .*or bind `masks`"),
@@ -95,7 +90,6 @@ REFUSED = {
         r"`patched` and `patch` but got both",
     ),
     "images without a patch": (lambda: explained(IIR(IMAGES)), r"`patched` to differ from `x_batch`"),
-    "patched images in another order": (lambda: explained(IIR(CHANGED[::-1])), r"`patched` to show the images"),
 }
 
 

@@ -325,7 +325,7 @@ def test_bound_arrays_and_other_batches_give_the_same_as_the_samples():
         table = score_concepts(model, loader, top_l=TOPS, alphas=ALPHAS, **bound)
         pd.testing.assert_frame_equal(table, expected, atol=1e-6)
     loader = DataLoader(TensorDataset(images, labels), 4, shuffle=True)
-    with pytest.raises(ValueError, match=r"`loader` to give images in the order of `labels` but it shuffles"):
+    with pytest.raises(ValueError, match=r"`loader` to give images in the order of `labels` but it has a sampler"):
         score_concepts(model, loader, labels=labels)
 
 

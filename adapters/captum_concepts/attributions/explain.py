@@ -19,7 +19,7 @@ from torch.nn import functional
 from captum_concepts.attributions.outputs import Targets, as_targets, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.support.checks import check_choice, check_finite, check_whole, to_array
-from captum_concepts.support.running import evaluation_mode, first_floating, seeded_generators
+from captum_concepts.support.running import evaluation_mode, first_floating, floating_images, seeded_generators
 from captum_concepts.support.shown import describe, show_value
 
 #: A class of Captum, or a function, that makes an attribution of a model, or of a model and its layer.
@@ -339,9 +339,9 @@ def _attribute(attribution: Attribution, batch: Tensor, settings: Mapping[str, A
 
 def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
     if isinstance(values, Tensor):
-        return values.detach().to(device, dtype, copy=True)
+        return floating_images(values.detach()).to(device, dtype, copy=True)
     # A copy, since torch warns of arrays that cannot be written, and knows no negative strides.
-    return torch.tensor(np.ascontiguousarray(values), device=device, dtype=dtype)
+    return floating_images(torch.tensor(np.ascontiguousarray(values))).to(device, dtype)
 
 
 def _as_setting(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

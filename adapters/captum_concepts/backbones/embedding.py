@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from captum_concepts.backbones.backbone import Backbone, factory_of
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
@@ -20,6 +20,7 @@ from captum_concepts.support.running import (
     first_floating,
     floating_images,
     keep_generators,
+    to_model,
     warn_user,
 )
 from captum_concepts.support.shown import one_line
@@ -129,7 +130,7 @@ def embed_batches(
             images = floating_images(items["images"])
             if not rows:
                 _warn_of_levels(images, pooling.normalisation)
-            images = images if reference is None else images.to(reference)
+            images = images if reference is None else to_model(features, images)
             output = _run_backbone(features, images)
             if not rows and pooling.pool == "mean":
                 _warn_of_logits(features, output)
@@ -169,6 +170,26 @@ def gives_in_order(loader: object) -> bool:
     # Of a batch sampler of the user's own the DataLoader's sampler says nothing.
     sampler = getattr(loader.batch_sampler, "sampler", None) if type(loader.batch_sampler) is BatchSampler else None
     return type(loader.sampler if loader.batch_sampler is None else sampler) is SequentialSampler
+
+
+def check_order(loader: object, truth: Iterable[str], name: str = "loader") -> None:
+    """Raise if truth of images is given next to a loader that may give them in another order."""
+    names = " and ".join(f"`{argument}`" for argument in truth)
+    if names and not gives_in_order(loader):
+        raise ValueError(
+            f"Expected argument `{name}` to give images in the order of {names} but it has a sampler of its own and "
+            f"may shuffle them. Make it with shuffle=False, or let it give {names} with the images."
+        )
+
+
+def whole_data_set(dataset: object) -> tuple[Any, np.ndarray | None]:
+    """Return a data set of which another one is a part, or a part of a part, and its rows; None for all."""
+    rows = None
+    while isinstance(dataset, Subset):
+        indices = np.asarray(dataset.indices, dtype=np.int64)
+        rows = indices if rows is None else indices[rows]
+        dataset = dataset.dataset
+    return dataset, rows
 
 
 def _run_backbone(features: nn.Module, images: Tensor) -> Any:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
+from captum_concepts.backbones.embedding import whole_data_set
 from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directions, list_first
 from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import (
@@ -109,11 +110,7 @@ def known_labels(loader: Iterable[object]) -> tuple[Any, list[str] | None]:
         loader.sampler.replacement or loader.sampler.num_samples != len(loader.sampler.data_source)
     ):
         return None, None
-    data: Any = loader.dataset
-    rows = None
-    while isinstance(data, Subset):
-        rows = np.asarray(data.indices) if rows is None else np.asarray(data.indices)[rows]
-        data = data.dataset
+    data, rows = whole_data_set(loader.dataset)
     if isinstance(data, TensorDataset):
         labels = data.tensors[2] if len(data.tensors) > 2 else None
     else:

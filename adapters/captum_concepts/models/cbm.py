@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.embedding import Batch, embed_batches, gives_in_order
+from captum_concepts.backbones.embedding import Batch, check_order, embed_batches, whole_data_set
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import Fitting, as_embeddings
@@ -27,7 +27,10 @@ from captum_concepts.support.checks import (
     check_choice,
     check_finite,
     check_module,
+    check_name_order,
     check_whole,
+    match_names,
+    only_numbers,
     to_numpy,
     to_tensor,
 )
@@ -222,8 +225,9 @@ class PostHocCBM(StoredCBM):
         bank : ConceptBank, optional
             Your own bank, of the width of the embeddings, instead of fitting one: concept labels, `names` and
             `concepts` are then left out, and the settings of a fit have no effect.
-        concept_labels : Tensor or array, optional
-            (N, L) of 0 and 1, in the order of a loader that does not shuffle.
+        concept_labels : Tensor, array or DataFrame, optional
+            (N, L) of 0 and 1, in the order of a loader that does not shuffle. The columns of a DataFrame are the names
+            of the concepts; with `names` they are brought into their order.
         names : sequence of str, optional
             L names of the concepts; by default the data set's ``concept_names``, where it has labels and names.
         values : str
@@ -292,8 +296,13 @@ class PostHocCBM(StoredCBM):
                     f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}."
                 )
             n_classes = len(class_names)
-        if concept_labels is not None:
-            concept_labels = to_tensor("concept_labels", concept_labels)
+        data, _ = whole_data_set(getattr(loader, "dataset", None))
+        owner = "the names of the loader's data set"
+        check_name_order("class_names", class_names, getattr(data, "class_names", None), owner)
+        if concept_labels is None:
+            check_name_order("names", names, getattr(data, "concept_names", None), owner)
+        else:
+            concept_labels, names = _named_labels(concept_labels, names)
             _check_aligned(concept_labels, loader)
         left_out = None
         if bank is None:
@@ -343,6 +352,16 @@ def _choose_concepts(
     return names, learnable.left_out
 
 
+def _named_labels(concept_labels: Any, names: Sequence[str] | None) -> tuple[Tensor, Sequence[str] | None]:
+    """Return concept labels as a tensor, and the names of its columns, which a table has by itself."""
+    if hasattr(concept_labels, "columns"):
+        columns = [str(name) for name in concept_labels.columns]
+        places = match_names("concept_labels", columns, names, "concepts")
+        concept_labels = concept_labels.iloc[:, places or range(len(columns))].to_numpy(copy=True)
+        names = None if names is None and only_numbers(columns) else names or columns
+    return to_tensor("concept_labels", concept_labels), names
+
+
 def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:
     """Return the type of concept values: that of the features, or of the head where theirs is too coarse to rank by."""
     if features not in (torch.float16, torch.bfloat16):
@@ -368,11 +387,7 @@ def _fit_head(
 
 def _check_aligned(concept_labels: Tensor, loader: Iterable[Batch]) -> None:
     sampler: Any = getattr(loader, "sampler", None)
-    if not gives_in_order(loader):
-        raise ValueError(
-            "Expected argument `loader` not to shuffle, since `concept_labels` are in the order of the data "
-            "set. Use `shuffle=False`, or let the loader give the concept labels."
-        )
+    check_order(loader, ["concept_labels"])
     # Known before the pass over the images, unless the loader leaves some out.
     every_image = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
     check_axes(concept_labels=(concept_labels, f"{len(sampler) if every_image else 'N'} L"))

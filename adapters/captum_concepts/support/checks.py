@@ -18,6 +18,7 @@ import torch
 
 T = TypeVar("T")
 Chosen: TypeAlias = str | int | np.integer
+Names: TypeAlias = Iterable[object] | None
 
 
 def image_remedy(shape: Sequence[int]) -> str:
@@ -212,6 +213,42 @@ def different_names(name: str, value: Iterable[object]) -> list[str]:
     return names
 
 
+def match_names(name: str, names: Names, expected: Names, noun: str) -> list[int] | None:
+    """Return the place of each expected name; None if they are in their order, or one side has no names of its own."""
+    given, known = _texts(names), _texts(expected)
+    if not given or not known or given == known or only_numbers(given) or only_numbers(known):
+        return None
+    place_of = {item: place for place, item in enumerate(given)}
+    missing = [item for item in known if item not in place_of]
+    if missing or len(place_of) < len(given):
+        twice = f" {given[0]!r} and others occur more than once." if not missing else ""
+        raise ValueError(
+            f"Expected argument `{name}` to have the {noun} {known[:3]}, ..., by their names, but {len(missing)} of "
+            f"{len(known)} are not there: {missing[:3]}, among {given[:3]} and others.{twice} Give both the same names "
+            f"(`bank.rename` renames a bank's concepts), or leave the names of one out."
+        )
+    return [place_of[item] for item in known]
+
+
+def check_name_order(name: str, names: Names, known: Names, owner: str) -> None:
+    """Raise for names that are those of an owner in another order."""
+    given, theirs = _texts(names), _texts(known)
+    if given != theirs and sorted(given) == sorted(theirs):
+        raise ValueError(
+            f"Expected argument `{name}` to be in the order of {owner}, {theirs[:3]}, ..., but got {given[:3]}, .... "
+            "Leave it out: the names are known."
+        )
+
+
+def _texts(names: Names) -> list[str]:
+    return [] if names is None else [str(item) for item in names]
+
+
+def only_numbers(names: Sequence[str]) -> bool:
+    """Return whether names only number the items, as `check_names` and pandas do where none are given."""
+    return any(list(names) == [f"{prefix}{place}" for place in range(len(names))] for prefix in ("", "concept "))
+
+
 def check_size(name: str, value: object) -> tuple[int, int]:
     """Return an image size as two ints, or raise."""
     size = tuple(value) if isinstance(value, Sequence) else ()
@@ -265,17 +302,66 @@ def check_finite(name: str, value: object) -> None:
         )
 
 
-def check_binary(name: str, value: object) -> None:
+def check_binary(name: str, value: object, remedy: str = "") -> None:
     """Raise unless every entry is 0 or 1."""
     array = to_array(name, value)
     bad = ~((array == 0) | (array == 1))
     if bad.any():
         first = tuple(int(i) for i in np.argwhere(bad)[0])
-        levels = f" Of levels of a picture pass `{name} > 0`." if array[first] == 255 else ""
         raise ValueError(
             f"Expected argument `{name}` to hold only 0 and 1 but got {array[first]} at {first}; "
-            f"{int(bad.sum())} of {array.size} entries are neither.{levels}"
+            f"{int(bad.sum())} of {array.size} entries are neither.{remedy}"
         )
+
+
+def to_presence(name: str, value: object) -> np.ndarray:
+    """Return which concepts images show, (N, L) of 0 and 1, or raise."""
+    labels = to_array(name, value)
+    check_shape(name, labels, ("N", "L"), (None, None))
+    check_binary(name, labels)
+    # Torch warns of what cannot be written, as the array of a DataFrame is.
+    return np.require(labels, requirements=("C", "W"))
+
+
+def to_masks(name: str, value: object, *, usable: bool = False) -> np.ndarray:
+    """Return masks (N, 1, H, W) of bool, of 0 and 1 or 0 and 255, with `usable` not all of them empty or full."""
+    array = to_array(name, value)
+    masks = array[:, None] if array.ndim == 3 else array
+    if masks.ndim != 4 or masks.shape[1] != 1:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
+            f"{array.shape}."
+        )
+    if masks.size and masks.dtype != bool and masks.max() == 255 and np.isin(masks, (0, 255)).all():
+        masks = masks > 0
+    check_binary(name, masks, " A mask of a picture has to be 0 and 255, or to be made so: `masks > 127`.")
+    masks = masks.astype(bool)
+    if usable and len(masks) and unusable_masks(masks).all():
+        kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
+        raise ValueError(
+            f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all {len(masks)} "
+            f"masks are {kind}."
+        )
+    return masks
+
+
+def unusable_masks(masks: np.ndarray) -> np.ndarray:
+    """Return (N,) of bool: which masks mark no pixel, or every one."""
+    flat = masks.reshape(len(masks), -1)
+    return np.logical_or(~flat.any(1), flat.all(1))
+
+
+def to_points(name: str, value: object) -> np.ndarray:
+    """Return places (x, y) of parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
+    array = to_array(name, value)
+    if array.ndim == 3:
+        array = array[:, :, None]
+    if array.ndim != 4 or array.shape[-1] != 2:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN where "
+            f"it is not visible, but got {np.shape(value)}."
+        )
+    return array.astype(float)
 
 
 def check_normalisation(mean: object, std: object) -> None:
@@ -346,6 +432,9 @@ def to_tensor(name: str, value: object) -> torch.Tensor:
 
 def to_class_indices(name: str, value: object) -> torch.Tensor:
     """Return class indices as int64, (), (N,) or as they come: also of whole floats, (N, 1) and one-hot (N, K)."""
+    if not isinstance(value, torch.Tensor):
+        array = to_array(name, value)
+        value = np.array(array, dtype=np.int64 if array.dtype.kind in "iu" else None)
     values = to_tensor(name, value)
     if values.ndim == 2 and values.shape[1] > 1:
         present = values == 1
@@ -355,8 +444,13 @@ def to_class_indices(name: str, value: object) -> torch.Tensor:
                 f"got other numbers of shape {tuple(values.shape)}."
             )
         return present.int().argmax(1)
-    if values.dtype == torch.bool or (values.is_floating_point() and not (values == values.trunc()).all()):
-        raise TypeError(f"Expected argument `{name}` to hold indices (integers) but got {str(values.dtype)[6:]}.")
+    # Infinity, too, is its own floor.
+    whole = not values.is_floating_point() or bool(((values == values.trunc()) & values.isfinite()).all())
+    if values.dtype == torch.bool or not whole:
+        raise (TypeError if values.dtype == torch.bool else ValueError)(
+            f"Expected argument `{name}` to hold indices 0, 1, 2, ..., or one-hot rows, but got "
+            f"{str(values.dtype)[6:]}: {values.flatten()[:5].tolist()}."
+        )
     return (values.squeeze(1) if values.ndim == 2 else values).long()
 
 

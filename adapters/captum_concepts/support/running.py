@@ -47,18 +47,44 @@ def device_of(module: object, default: torch.device | None = None) -> torch.devi
 
 
 def to_model(model: nn.Module, array: object) -> Tensor:
-    """Put an array on a model's device, in its precision; without parameters, on the CPU in float32."""
+    """Put images or rows on a model's device, in its precision; without parameters, on the CPU in float32."""
     reference = first_floating(model)
     if reference is None:
-        return torch.as_tensor(np.asarray(array), dtype=torch.float32)
-    return torch.as_tensor(array).to(device=reference.device, dtype=reference.dtype)
+        return floating_images(torch.as_tensor(np.asarray(array))).float()
+    tensor = floating_images(torch.as_tensor(array).to(reference.device))
+    _warn_of_half_precision(tensor.dtype, reference.dtype)
+    return tensor.to(reference.dtype)
 
 
 def floating_images(images: Tensor) -> Tensor:
-    """Return images in floating point, those of uint8 divided by 255, as torchvision does it."""
-    if images.dtype == torch.uint8:
+    """Return images in floating point, those of uint8 divided by 255 and no more; rows of a table are not divided."""
+    if images.dtype == torch.uint8 and images.ndim > 2:
         return images.float() / 255
     return images if images.is_floating_point() else images.float()
+
+
+def _warn_of_half_precision(given: torch.dtype, own: torch.dtype) -> None:
+    """Warn of inputs of half precision that a model of full precision gets."""
+    if given in (torch.float16, torch.bfloat16) and own in (torch.float32, torch.float64):
+        warn_user(
+            f"Inputs of {str(given)[6:]} go into a model of {str(own)[6:]}, which takes them as they were rounded: "
+            "pass inputs in the model's precision, or `model.half()`, for its scores in half precision."
+        )
+
+
+def to_device(name: str, device: str | torch.device) -> torch.device:
+    """Return a device, or raise where this machine has none of this name."""
+    try:
+        place = torch.device(device)
+        torch.zeros(1, device=place).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+        usable = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        none = " PyTorch sees no GPU here." if str(device).startswith("cuda") and len(usable) == 1 else ""
+        raise ValueError(
+            f"Expected argument `{name}` to name a device of this machine, one of {usable}, but got {str(device)!r}."
+            f"{none}"
+        ) from error
+    return place
 
 
 def at_least_float32(values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from captum_concepts.support.checks import check_axes, check_binary, to_array
+from captum_concepts.support.checks import check_axes, to_array, to_masks
 from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_tensor
 from quantus_concepts.functional.attribution.regions import checked_alphas, checked_threshold, chunks
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
@@ -52,10 +52,8 @@ def mask_centres(masks: Numbers) -> Tensor:
     >>> mask_centres(masks).tolist()  # x and y
     [[[4.0, 3.0]]]
     """
-    array = to_array("masks", masks)
-    check_axes(masks=(array, "B M1 M2"))
-    check_binary("masks", array)
-    by_mask = [_middles(mask) for mask in array.astype(bool)]
+    check_axes(masks=(to_array("masks", masks), "B M1 M2"))
+    by_mask = [_middles(mask) for mask in to_masks("masks", masks)[:, 0]]
     centres = np.full((len(by_mask), max([1, *map(len, by_mask)]), 2), np.nan, dtype=np.float32)
     for row, middles in zip(centres, by_mask, strict=True):
         row[: len(middles)] = middles

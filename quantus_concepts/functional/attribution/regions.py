@@ -211,8 +211,16 @@ def pixels_of(points: Numbers, size: tuple[int, int]) -> Tensor:
 
 
 def check_places(points: Numbers, size: tuple[int, int], axes: Sequence[str]) -> None:
-    """Raise for a place outside the image, named by its index in axes of these names."""
+    """Raise for a place outside the image, named by its index in axes of these names, or for shares of the image."""
     places = to_numpy(points)
+    there = places[np.isfinite(places).all(-1)]
+    # Places in pixels do not all lie in one pixel.
+    if len(there) and min(size) > 2 and there.min() >= 0 and there.max() <= 1 and (there % 1 > 0).any():
+        raise ValueError(
+            f"Expected argument `points` to hold (x, y) in pixels of the images, of (M1, M2) = {size}, but all of "
+            f"{len(there)} lie in [0, 1], {there[:2].tolist()} for instance, as shares of an image do. Multiply x by "
+            f"{size[1]} and y by {size[0]}, and subtract 0.5: (0, 0) is the centre of the first pixel."
+        )
     with np.errstate(invalid="ignore"):
         outside = ((places < -1) | (places > np.array(size)[::-1])).any(-1) & ~np.isnan(places).any(-1)
     if not outside.any():

@@ -14,13 +14,14 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.support.checks import check_binary, check_choice, check_whole, to_array
+from captum_concepts.support.checks import check_choice, check_whole, to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cem import ranked_presence
 from quantus_concepts.functional.concepts.cem_gain import gain_over_others
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.checks import Truth, check_concept_order, to_classes
+from quantus_concepts.metrics.host.alignment import ModelNames, in_order
+from quantus_concepts.metrics.host.checks import Truth, to_classes
 from quantus_concepts.metrics.host.explanations import Explain
 from quantus_concepts.metrics.host.metric import ConceptMetric, nanmean
 from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts
@@ -44,16 +45,6 @@ def labels_shown(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return whether samples show concepts (n, L), the same in float32 with a column of ones, and the counts (n,)."""
     shows = labels > 0
     return shows, torch.cat([shows, torch.ones_like(shows[:, :1])], 1).float(), shows.sum(1, dtype=torch.int32)
-
-
-def to_presence(name: str, value: Numbers) -> np.ndarray:
-    """Return which concepts images show, (N, L) of 0 and 1, or raise."""
-    labels = to_array(name, value)
-    if labels.ndim != 2:
-        raise ValueError(f"Expected argument `{name}` to have shape (N, L) but got {labels.shape}.")
-    check_binary(name, labels)
-    # Torch warns of what cannot be written, as the array of a DataFrame is.
-    return np.require(labels, requirements=("C", "W"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +192,7 @@ class CEM(ConceptMetric):
         self.importance, self.gain = importance, gain
         if gain:
             self.bounds = (-1.0, 1.0)
-        self._columns = getattr(concept_labels, "columns", None)
+        self._table = concept_labels
         self._bind(concept_labels=concept_labels, labels=labels)
 
     def check_truth(self, name: str, value: Numbers) -> np.ndarray:
@@ -219,13 +210,17 @@ class CEM(ConceptMetric):
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
     ) -> Truth:
-        """Raise where the labels are not those of the model's concepts."""
-        labels = truth["concept_labels"]
+        """Raise where it is not known which samples are correct."""
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
-        if self._columns is not None and labels is self.concept_labels:
-            check_concept_order("concept_labels", self._columns, model)
         return truth
+
+    def match_names(self, names: ModelNames) -> None:
+        """Bring the columns of a table into the order of a model's concepts."""
+        table = in_order("concept_labels", self._table, names)
+        if table is not self._table:
+            self._table = table
+            self._bind(concept_labels=table)
 
     @property
     def label(self) -> str:

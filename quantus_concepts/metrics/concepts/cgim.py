@@ -18,11 +18,11 @@ from captum_concepts.support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, ClassSums, cgim, cgim_reasons
 from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.checks import (
     SELECT,
     Truth,
     check_classes,
-    check_concept_order,
     to_class_concepts,
     to_classes,
 )
@@ -86,8 +86,8 @@ class CGIM(ConceptMetric):
     Parameters
     ----------
     class_concepts : array_like
-        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. The columns of
-        a DataFrame have to be in the order of the model's concepts, ``model.bank.names``.
+        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. The rows and columns
+        of a DataFrame are matched by name with ``model.class_names`` and ``model.bank.names``, where it has these.
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
@@ -157,7 +157,7 @@ class CGIM(ConceptMetric):
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
         self.class_concepts = to_class_concepts("class_concepts", class_concepts)
-        self._columns = getattr(class_concepts, "columns", None)
+        self._table = class_concepts
         self.per, self.importance, self.centred = per, importance, centred
         self._bind(labels=labels)
 
@@ -174,12 +174,16 @@ class CGIM(ConceptMetric):
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
     ) -> Truth:
-        """Raise without a model, or where the concepts are in another order."""
+        """Raise without a model."""
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
-        if self._columns is not None:
-            check_concept_order("class_concepts", self._columns, model)
         return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
+
+    def match_names(self, names: ModelNames) -> None:
+        """Bring the rows and columns of a table into the order of a model's classes and concepts."""
+        table = in_order("class_concepts", self._table, names)
+        if table is not self._table:
+            self._table, self.class_concepts = table, to_class_concepts("class_concepts", table)
 
     @property
     def label(self) -> str:

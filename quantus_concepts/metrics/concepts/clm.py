@@ -11,7 +11,7 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts.support.checks import check_choice, check_range, check_whole
+from captum_concepts.support.checks import check_choice, check_range, check_whole, to_masks, to_points
 from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.attribution.normalisation import finite_rows
@@ -23,15 +23,7 @@ from quantus_concepts.functional.attribution.regions import (
 )
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.locations import LACKS, Located, chance_at_places, hits_of_concepts, locate
-from quantus_concepts.metrics.host.checks import (
-    Truth,
-    check_images,
-    check_mask_size,
-    check_parts,
-    to_masks,
-    to_parts,
-    to_points,
-)
+from quantus_concepts.metrics.host.checks import Truth, check_images, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.explanations import Explain, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model

@@ -165,6 +165,11 @@ class IIR(ReExplainingMetric):
             )
         if "patched" not in truth and self.patch is not None:
             truth = {**truth, "init": self.patch.objects(x_batch)}
+        if x_batch.dtype == np.uint8:
+            raise ValueError(
+                "Expected argument `x_batch` to be images in floating point, in whose units patches and their sizes "
+                "are, but got uint8. Pass x_batch / 255, and `patched` likewise."
+            )
         return super().check_call(model, x_batch, y_batch, truth, explain)
 
     def score_batch(

@@ -11,18 +11,12 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts.support.checks import (
-    check_finite,
-    check_module,
-    check_range,
-    check_shape,
-    check_whole,
-)
+from captum_concepts.support.checks import check_finite, check_module, check_range, check_shape, check_whole, to_masks
 from captum_concepts.support.running import evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts.support.shown import one_line
 from quantus_concepts.functional.arguments import Numbers, to_tensor
 from quantus_concepts.functional.attribution.patch_objective import patch_objective
-from quantus_concepts.metrics.host.checks import check_outputs, join_numbers, to_masks
+from quantus_concepts.metrics.host.checks import check_outputs, join_numbers
 
 #: Step size and weight of the patch's size in the authors' release.
 STEP_SIZE, ETA1 = 500.0, 0.01

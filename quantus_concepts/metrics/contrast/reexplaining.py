@@ -10,12 +10,12 @@ import torch
 from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
-from captum_concepts.support.checks import check_finite, check_range, check_shape, to_array
+from captum_concepts.support.checks import check_finite, check_range, check_shape, to_array, to_masks, unusable_masks
 from captum_concepts.support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.agreement import disagreement
-from quantus_concepts.metrics.contrast.checks import check_aligned, check_differs, check_same_shape
+from quantus_concepts.metrics.contrast.checks import check_differs, check_same_shape
 from quantus_concepts.metrics.contrast.pairs import Regions, attribute_region
 from quantus_concepts.metrics.host.checks import (
     check_classes,
@@ -24,8 +24,6 @@ from quantus_concepts.metrics.host.checks import (
     check_outputs,
     join_numbers,
     to_classes,
-    to_masks,
-    unusable_masks,
 )
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, no_reasons
 from quantus_concepts.metrics.host.metric import ConceptMetric
@@ -116,7 +114,6 @@ class ReExplainingMetric(ConceptMetric):
         if self.paired and self.paired[0] in truth:
             name, meaning = self.paired
             check_same_shape(name, truth[name], x_batch)
-            check_aligned(name, truth[name], x_batch, masks)
             check_differs(name, truth[name], x_batch, masks, meaning)
         why = disagreement(explain, self.agreement)
         refused = np.full(len(x_batch), why and FAILED + why, dtype=object)

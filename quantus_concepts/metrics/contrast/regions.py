@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 from tqdm.auto import tqdm
 
-from captum_concepts.backbones.embedding import Batch, gives_in_order, read_batch
-from captum_concepts.support.checks import check_module, check_shape, to_array, to_tensor
+from captum_concepts.backbones.embedding import Batch, check_order, read_batch
+from captum_concepts.support.checks import check_module, check_shape, to_array, to_masks, to_tensor
 from captum_concepts.support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts.support.shown import describe, one_line
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
-from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer, to_masks
+from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer
 from quantus_concepts.metrics.host.explanations import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
@@ -186,11 +186,7 @@ def gives_batches(name: str, images: object) -> bool:
         )
     if isinstance(images, Tensor | np.ndarray | str | bytes) or not isinstance(images, Iterable):
         return False
-    if not gives_in_order(images):
-        raise ValueError(
-            f"Expected argument `{name}` to give images in the order of `labels` but the loader shuffles them. Make it "
-            "with shuffle=False."
-        )
+    check_order(images, ["labels"], name)
     return True
 
 

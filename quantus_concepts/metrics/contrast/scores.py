@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.support.checks import check_kind, check_range, check_shape, to_numpy
+from captum_concepts.support.checks import check_kind, check_range, check_shape, to_numpy, unusable_masks
 from quantus_concepts import functional
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.attribution.relative import RelativeContrast
@@ -34,7 +34,6 @@ from quantus_concepts.metrics.contrast.regions import (
     check_methods,
     take_rows,
 )
-from quantus_concepts.metrics.host.checks import unusable_masks
 from quantus_concepts.metrics.host.explanations import FAILED
 from quantus_concepts.metrics.host.rows import score_row
 

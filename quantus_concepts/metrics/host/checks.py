@@ -1,22 +1,21 @@
-"""Checks of the metrics' ground truth: classes, concepts, points, masks."""
+"""Checks of the metrics' ground truth: classes, concepts, parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from captum.attr import Attribution
 from torch import Tensor
-from torch.utils.data import Subset
 
 from captum_concepts.support.checks import (
-    check_binary,
     check_callable,
     check_finite,
     check_shape,
     to_array,
+    to_class_indices,
+    to_numpy,
 )
 from quantus_concepts.functional.arguments import Numbers
 
@@ -25,53 +24,18 @@ Explainer = TypeVar("Explainer")
 #: Ground truth of samples by the name of its argument, a row for each.
 Truth = dict[str, np.ndarray]
 
-#: What data sets know of each image, with a row for each.
-OF_IMAGES = ("added", "removed", "pairs")
-
-
-def truth_lookup(loader: object) -> Callable[..., Any]:
-    """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
-    dataset, rows = getattr(loader, "dataset", None), None
-    while isinstance(dataset, Subset):
-        rows = np.asarray(dataset.indices) if rows is None else np.asarray(dataset.indices)[rows]
-        dataset = dataset.dataset
-
-    def truth_of(
-        name: str, argument: Any, check: Callable[[str, Any], Any] | None = None, of_images: bool = False
-    ) -> Any:
-        truth = argument
-        if truth is None:
-            truth = getattr(dataset, name, None)
-            if rows is not None and truth is not None and (of_images or name in OF_IMAGES):
-                truth = to_array(name, truth)[rows]
-        return truth if check is None or truth is None else check(name, truth)
-
-    return truth_of
-
-
-def model_names(model: object) -> tuple[Sequence[str] | None, Sequence[str] | None]:
-    """Return the names of classes and of concepts that a concept model, or the first of several, has; None for none."""
-    first = next(iter(model.values()), None) if isinstance(model, Mapping) else model
-    return getattr(first, "class_names", None), getattr(getattr(first, "concept_layer", None), "names", None)
-
 
 def to_classes(name: str, value: Numbers, *, filled: bool = False) -> np.ndarray:
     """Return class indices (N,), at least one if `filled`; also of whole floats, of (N, 1) and of one-hot rows."""
-    labels = to_array(name, value)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    elif labels.ndim == 2 and np.isin(labels, (0, 1)).all() and (labels.sum(1) == 1).all():
-        labels = labels.argmax(1)
+    labels = to_class_indices(name, value)
     if filled and not len(labels):
         raise ValueError(f"Expected argument `{name}` to hold the class of at least one image but it is empty.")
-    # Infinity, too, is its own floor.
-    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool((np.floor(labels) == labels).all()))
-    if labels.ndim != 1 or not whole or not np.isfinite(labels).all() or (labels < 0).any():
+    if labels.ndim != 1 or (labels < 0).any():
         raise ValueError(
             f"Expected argument `{name}` to hold class indices (N,), 0, 1, 2, ..., or one-hot rows (N, K), but got "
-            f"{labels.dtype} of shape {labels.shape}: {labels.ravel()[:5]}."
+            f"shape {tuple(labels.shape)}: {labels.flatten()[:5].tolist()}."
         )
-    return labels.astype(np.int64)
+    return to_numpy(labels)
 
 
 def to_class_concepts(name: str, value: Numbers) -> np.ndarray:
@@ -114,39 +78,6 @@ def to_parts(name: str, value: Numbers) -> np.ndarray:
     return to_numbers(name, value, "L")
 
 
-def to_points(name: str, value: Numbers) -> np.ndarray:
-    """Return places (x, y) of parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
-    array = to_array(name, value)
-    if array.ndim == 3:
-        array = array[:, :, None]
-    if array.ndim != 4 or array.shape[-1] != 2:
-        raise ValueError(
-            f"Expected argument `{name}` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN where "
-            f"it is not visible, but got {np.shape(value)}."
-        )
-    return array.astype(float)
-
-
-def to_masks(name: str, value: Numbers, *, usable: bool = False) -> np.ndarray:
-    """Return masks (N, 1, H, W) of bool, with `usable` not all of them empty or full; or raise."""
-    array = to_array(name, value)
-    masks = array[:, None] if array.ndim == 3 else array
-    if masks.ndim != 4 or masks.shape[1] != 1:
-        raise ValueError(
-            f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
-            f"{array.shape}."
-        )
-    check_binary(name, masks)
-    masks = masks.astype(bool)
-    if usable and len(masks) and unusable_masks(masks).all():
-        kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
-        raise ValueError(
-            f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all {len(masks)} "
-            f"masks are {kind}."
-        )
-    return masks
-
-
 def to_explainer(name: str, value: Explainer) -> Explainer:
     """Return a function that explains any model it is given, or raise; a Captum attribution is none by itself."""
     # The method of an attribution is bound to one model.
@@ -172,19 +103,6 @@ def check_parts(parts: np.ndarray, points: np.ndarray) -> None:
 
 #: Remedy for truth of other concepts than the model's.
 SELECT = "If the model's bank leaves concepts out, `dataset.select(model.bank.names)` has the truth of the others."
-
-
-def check_concept_order(name: str, columns: Sequence[str] | None, model: object) -> None:
-    """Raise where a model has the concept of a column elsewhere; names that only one of them knows tell nothing."""
-    if columns is None:
-        return
-    concepts = list(getattr(getattr(model, "bank", None), "names", ()))
-    for place, column in enumerate(columns):
-        if column in concepts and concepts.index(column) != place:
-            raise ValueError(
-                f"Expected argument `{name}` to have the concepts of the model in their order but column {place} is "
-                f"{column!r}, the model's concept {concepts.index(column)}. Pass `table[model.bank.names]`."
-            )
 
 
 def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
@@ -233,12 +151,6 @@ def check_mask_size(name: str, masks: np.ndarray, x_batch: np.ndarray) -> None:
             f"Expected argument `{name}` to have the size of the images, (H, W) = {x_batch.shape[2:]}, but got "
             f"{masks.shape[2:]}. Resize the masks with nearest-neighbour interpolation."
         )
-
-
-def unusable_masks(masks: np.ndarray) -> np.ndarray:
-    """Return (N,) of bool: which masks mark no pixel, or every one."""
-    flat = masks.reshape(len(masks), -1)
-    return np.logical_or(~flat.any(1), flat.all(1))
 
 
 def join_numbers(indices: np.ndarray) -> str:

@@ -21,8 +21,9 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_keywords, check_whole, to_array, to_numpy
-from captum_concepts.support.running import evaluation_mode, predict_logits, warn_user
+from captum_concepts.support.running import evaluation_mode, predict_logits, to_device, warn_user
 from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.metrics.host.alignment import in_order, names_of_models
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_explainer
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
@@ -148,7 +149,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         method = keywords.get("method")
         if device is not None:
             # As Quantus does it; for models it is their own device that counts.
-            keywords.setdefault("device", device)
+            keywords.setdefault("device", str(to_device("device", device)))
         passed = {} if custom_batch is None else self._check_passed(custom_batch)
         scored = self._score(
             *(model, x_batch, y_batch, a_batch, s_batch, passed, batch_size, channel_first),
@@ -166,6 +167,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         **truth: Numbers,
     ) -> list[float]:
         """Return the scores of one batch, channels first, without a record."""
+        self._check_names(truth, "evaluate_batch")
         module = model.get_model() if isinstance(model, ModelInterface) else model
         scored = self._score(module, x_batch, y_batch, a_batch, s_batch, truth, None, channel_first=True)
         scores: list[float] = self.finish(scored[0].on_host()).scores.tolist()
@@ -211,9 +213,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         ValueError
             As a call of the metric does.
         """
-        if unknown := [name for name in truth if name not in self.sample_truth]:
-            names = ", ".join(f"`{name}`" for name in self.sample_truth) or "nothing: it needs none"
-            raise TypeError(f"{self.name}.update has no argument `{unknown[0]}`. Give the truth of a batch as {names}.")
+        self._check_names(truth, "update")
         if y_batch is None:
             y_batch = _predicted_classes(model, x_batch)
         scored = self._score(
@@ -270,6 +270,11 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             )
         self._updates = self._joined([*self._updates, *other._updates])
 
+    def _check_names(self, truth: Mapping[str, Numbers], call: str) -> None:
+        """Raise for ground truth of a name that the metric does not know."""
+        names = ", ".join(f"`{name}`" for name in self.sample_truth) or "nothing: it needs none"
+        check_keywords(f"{self.name}.{call}", truth, self.sample_truth, f"Give the truth of a batch as {names}.")
+
     def _joined(self, parts: list[Observed]) -> list[Observed]:
         # Sums over samples need no more room with every batch.
         return parts if self.of_samples or len(parts) < 2 else [parts[0].join(*parts[1:])]
@@ -323,8 +328,11 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         inputs = utils.make_channel_first(inputs, channel_first)
         n = len(inputs)
         truth: Truth = {} if s_batch is None else {"s_batch": to_numpy(s_batch)}
+        names = names_of_models([model])
+        self.match_names(names)
         for name in self.sample_truth:
-            value = self.check_truth(name, passed[name]) if name in passed else getattr(self, name)
+            given = in_order(name, passed.get(name), names)
+            value = getattr(self, name) if given is None else self.check_truth(name, given)
             if value is not None:
                 truth[name] = value
         for name, value in truth.items():

@@ -15,6 +15,7 @@ from torch import Tensor
 from captum_concepts.models.interventions import Levels
 from captum_concepts.support.running import predict_logits
 from quantus_concepts.functional.concepts.ranking import rank_concepts
+from quantus_concepts.metrics.host.alignment import ModelNames
 from quantus_concepts.metrics.host.checks import Truth, checked_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explain
 from quantus_concepts.metrics.host.model import (
@@ -415,6 +416,9 @@ class Observer:
         """Ground truth of samples that is bound, by name."""
         bound = {name: getattr(self, name, None) for name in self.sample_truth}
         return {name: value for name, value in bound.items() if value is not None}
+
+    def match_names(self, names: ModelNames) -> None:
+        """Bring truth that has names into the order of a model's classes and concepts."""
 
     def family(self) -> Hashable:
         """Return what those that observe a batch together have in common."""

@@ -15,7 +15,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from captum_concepts.support.checks import as_list, check_choice, check_range, check_shape, check_whole
+from captum_concepts.support.checks import (
+    as_list,
+    check_choice,
+    check_range,
+    check_shape,
+    check_whole,
+    to_points,
+    to_presence,
+)
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics import concepts
 from quantus_concepts.metrics.concepts import names as col
@@ -26,22 +34,13 @@ from quantus_concepts.metrics.concepts.accuracy import (
     NegativeFirst,
     SeenAccuracy,
 )
-from quantus_concepts.metrics.concepts.cem import CEM, to_presence
+from quantus_concepts.metrics.concepts.cem import CEM
 from quantus_concepts.metrics.concepts.cgim import CGIM
 from quantus_concepts.metrics.concepts.clm import CLM
 from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, Interventions, interventions_after
 from quantus_concepts.metrics.concepts.substitution import Moves, Recital, SubstitutionScore
-from quantus_concepts.metrics.host.checks import (
-    check_concept_order,
-    check_parts,
-    model_names,
-    to_class_concepts,
-    to_classes,
-    to_numbers,
-    to_parts,
-    to_points,
-    truth_lookup,
-)
+from quantus_concepts.metrics.host.alignment import TruthLookup
+from quantus_concepts.metrics.host.checks import check_parts, to_class_concepts, to_classes, to_numbers, to_parts
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     RANDOM_BANKS,
@@ -59,7 +58,6 @@ from quantus_concepts.metrics.streaming.loader import (
     EarlierPoints,
     points_lookup,
     whole_data,
-    with_concepts_of,
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
 from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, watched_models
@@ -394,22 +392,18 @@ def concept_state(
     if value_threshold is None and not (added is None and removed is None):
         raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
 
-    if concept_labels is None:
-        loader = with_concepts_of([*models.values()], loader)
     data: Any = getattr(loader, "dataset", None)
     number = 0
     if start is not None:
         data, number = whole_data(loader, start), start
-    truth_of = truth_lookup(loader)
     control, control_models = ("", []) if controls is None else check_controls(controls, model)
     if controls is not None and not control_models and not isinstance(model, Mapping):
         control_models = models_of_random_banks(model)
         if control_models:
             control, control_stride = RANDOM_BANKS, _bank_stride(data, control_stride)
 
-    columns = getattr(truth_of("class_concepts", class_concepts), "columns", None)
-    for concept_model in models.values():
-        check_concept_order("class_concepts", columns, concept_model)
+    names = {"class_names": class_names, "concept_names": concept_names}
+    truth_of = TruthLookup(loader, [*models.values(), *control_models], **names)
     parts = truth_of("part_of_concept", part_of_concept, to_parts)
     table = truth_of("class_concepts", class_concepts, to_class_concepts)
     n_concepts = len(parts) if table is None and parts is not None and len(parts) else None
@@ -428,15 +422,16 @@ def concept_state(
         insists=insists,
     )
     bound: dict[str, Any] = {
-        "labels": None if labels is None else to_classes("labels", labels),
-        "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
-        "points": None if points is None else to_points("points", points),
+        "labels": truth_of.argument("labels", labels, to_classes),
+        "concept_labels": truth_of.argument("concept_labels", concept_labels, to_presence),
+        "points": truth_of.argument("points", points, to_points),
     }
     if points is not None:
         check_parts(np.empty(0, int) if parts is None else parts, bound["points"])
     if value_threshold is not None:
         bound |= {"added": truth_of("added", added, to_numbers), "removed": truth_of("removed", removed, to_numbers)}
     for metric in metrics:
+        metric.match_names(truth_of.names)
         for name in {*metric.sample_truth} - {*bound, *metric.bound_truth, "added", "removed"}:
             check = partial(_check_truth, metric)
             bound[name] = truth_of(name, None, check, of_images=True)
@@ -447,16 +442,15 @@ def concept_state(
         n_concepts=n_concepts,
         last_part=-1 if parts is None else int(parts.max(initial=-1)),
         start=number,
+        order=truth_of.order,
         display_progressbar=display_progressbar,
     )
-    of_classes, of_concepts = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
-    own_classes, own_concepts = model_names(model)
     return ConceptState(
         [*models],
         control,
         states,
-        _names(own_classes if of_classes is None else of_classes),
-        _names(own_concepts if of_concepts is None else of_concepts),
+        truth_of.class_names,
+        truth_of.concept_names,
     )
 
 
@@ -577,7 +571,8 @@ def substitution_tables(
     """Run `score_substitutions` once, and return what makes its table, and that of the images."""
     models, control = check_concept_models("model", model), check_controls(controls, model)
     _check_threshold("threshold", threshold)
-    truth_of = truth_lookup(loader)
+    names = {"class_names": class_names, "concept_names": concept_names}
+    truth_of = TruthLookup(loader, [*models.values(), *control[1]], **names)
     bound = bound_substitutions(truth_of, added, removed, labels)
     class_table = truth_of("class_concepts", class_concepts, to_class_concepts)
     metrics: list[Observer] = [*SubstitutionScore.usual(Known()), Moves()]
@@ -585,10 +580,11 @@ def substitution_tables(
     show = display_progressbar
     sizes = {} if class_table is None else dict(zip(("n_classes", "n_concepts"), class_table.shape, strict=True))
     watched = watched_models(models, control, metrics, threshold, default=col.CHANCE)
-    states = watch(watched, loader, bound, required=ADDED_REQUIRED, display_progressbar=show, **sizes)
+    required, order = ADDED_REQUIRED, truth_of.order
+    states = watch(watched, loader, bound, required=required, order=order, display_progressbar=show, **sizes)
     state = ConceptState([*models], control[0], states)
-    names = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
-    about = about_images(state, truth_of("pairs", pairs, to_classes), *names)
+    shown = truth_of.class_names, truth_of.concept_names
+    about = about_images(state, truth_of("pairs", pairs, to_classes), *shown)
     of_seen = []
     if seen is not None:
         of_images = [
@@ -596,7 +592,8 @@ def substitution_tables(
             SeenAccuracy(col.ACCURACY_ALL.metric),
         ]
         watched = [replace(each, metrics=of_images) for each in watched]
-        of_seen = watch(watched, seen, {}, required=SEEN_REQUIRED, display_progressbar=show, **sizes)
+        required, order = SEEN_REQUIRED, TruthLookup(seen, [*models.values(), *control[1]]).order
+        of_seen = watch(watched, seen, {}, required=required, order=order, display_progressbar=show, **sizes)
     return partial(substitution_table, state, about, of_seen), partial(substitution_images, state, about)
 
 
@@ -640,7 +637,3 @@ def _check_threshold(name: str, threshold: Thresholds) -> None:
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:
             check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)
-
-
-def _names(names: Sequence[str] | None) -> list[str] | None:
-    return None if names is None else [str(name) for name in names]

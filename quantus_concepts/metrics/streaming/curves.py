@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from captum_concepts.support.checks import as_list, check_choice
+from captum_concepts.support.checks import as_list, check_choice, to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import ORDERS
-from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.concepts.interventions import COLUMNS, InterventionAccuracy, Interventions
 from quantus_concepts.metrics.concepts.names import INTERVENED
+from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.metrics.streaming.engine import watch
@@ -91,11 +91,12 @@ def intervention_curve(
         raise ValueError("Expected arguments `orders` and `counts` to hold at least one value but one is empty.")
     answers = Interventions(None if counts is None else tuple(counts), tuple(orders), groups, seed)
     watched = watched_models(models, ("", []), [InterventionAccuracy(answers)], value_threshold, levels=levels)
+    truth_of = TruthLookup(loader, models.values())
     bound = {
-        "labels": None if labels is None else to_classes("labels", labels),
-        "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
+        "labels": truth_of.argument("labels", labels, to_classes),
+        "concept_labels": truth_of.argument("concept_labels", concept_labels, to_presence),
     }
-    states = watch(watched, loader, bound, display_progressbar=display_progressbar)
+    states = watch(watched, loader, bound, order=truth_of.order, display_progressbar=display_progressbar)
     return curves_of(concept_table(list(zip(models, states, strict=True)), {}, None, None))
 
 

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from captum_concepts.models.interventions import Levels
 from captum_concepts.support.checks import check_shape
 from captum_concepts.support.running import evaluation_mode, to_model
+from quantus_concepts.metrics.host.alignment import NO_ORDER, Order
 from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptModel, backbone_features, shares_features
 from quantus_concepts.metrics.host.observing import Batch, Keeper, Observed, Observer, Result, same
 from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints
@@ -128,6 +129,7 @@ def watch(
     last_part: int = -1,
     required: Mapping[str, str] | None = None,
     start: int = 0,
+    order: Order = NO_ORDER,
     display_progressbar: bool = False,
 ) -> list[ModelState]:
     """Let metrics observe every batch of every model; `start` is the number of the first image."""
@@ -141,6 +143,7 @@ def watch(
         elsewhere=elsewhere,
         required=required,
         wanted=sorted(wanted),
+        order=order,
     )
     kept = [_Kept(each) for each in watched]
     compares = any(metric.needs_before for each in watched for metric in each.metrics)

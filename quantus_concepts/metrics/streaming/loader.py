@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from captum_concepts.backbones.embedding import FIELDS, gives_in_order, read_batch
-from captum_concepts.support.checks import check_binary, check_shape, to_numpy, to_tensor
+from captum_concepts.backbones.embedding import FIELDS, check_order, read_batch
+from captum_concepts.support.checks import check_shape, to_numpy, to_points, to_presence, to_tensor
 from captum_concepts.support.running import floating_images
 from quantus_concepts.functional.attribution.regions import check_places
 from quantus_concepts.functional.concepts.substitution import NO_CONCEPT
+from quantus_concepts.metrics.host.alignment import NO_ORDER, Order
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 
@@ -75,16 +76,13 @@ class ConceptBatches:
         elsewhere: EarlierPoints | None,
         required: Mapping[str, str] | None = None,
         wanted: Sequence[str] = (),
+        order: Order = NO_ORDER,
     ) -> None:
         self._loader, self._required = loader, required or {}
         #: Names of truth that metrics ask for, beside those that every batch may have.
         self._wanted = [name for name in wanted if name not in FIELDS]
-        names = " and ".join(f"`{name}`" for name, array in bound.items() if array is not None)
-        if names and not gives_in_order(loader):
-            raise ValueError(
-                f"Expected argument `loader` to give images in the order of {names} but it shuffles them. Make it with "
-                "shuffle=False."
-            )
+        check_order(loader, [name for name, array in bound.items() if array is not None])
+        self._order = order
         # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
         self._bound = {name: torch.tensor(np.asarray(array)) for name, array in bound.items() if array is not None}
         self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
@@ -115,6 +113,7 @@ class ConceptBatches:
         if images.ndim != 2 or self._last_part >= 0:
             check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         self._check_lengths(n_seen + len(images), at_least=True)
+        fields = {name: self._order.apply(name, value) for name, value in fields.items()}
         fields |= {name: array[n_seen : n_seen + len(images)] for name, array in self._bound.items()}
         if "labels" not in fields:
             raise ValueError(
@@ -126,8 +125,8 @@ class ConceptBatches:
                 raise ValueError(message)
         before = floating_images(to_tensor("before", fields.pop("before"))) if "before" in fields else None
         truth = {name: to_tensor(name, value) for name, value in fields.items() if name != "images"}
-        if "points" in truth and truth["points"].ndim == 3:
-            truth["points"] = truth["points"][:, :, None]
+        if "points" in truth:
+            truth["points"] = torch.from_numpy(to_points("points", truth["points"]))
         if "added" in truth and "removed" not in truth:
             truth["removed"] = torch.full_like(truth["added"], NO_CONCEPT)
         return ConceptBatch(images, before, truth)
@@ -137,8 +136,8 @@ class ConceptBatches:
         labels, points = truth["labels"], truth.get("points")
         check_shape("labels", labels, ("B",), (len(images),))
         if "concept_labels" in truth:
-            check_shape("concepts", truth["concept_labels"], ("B", "L"), (len(images), self._n_concepts))
-            check_binary("concepts", truth["concept_labels"])
+            check_shape("concept_labels", truth["concept_labels"], ("B", "L"), (len(images), self._n_concepts))
+            to_presence("concept_labels", truth["concept_labels"])
         if before is not None:
             check_shape("before", before, ("B", "C", "H", "W"), tuple(images.shape))
         for name in ("added", "removed"):
@@ -193,43 +192,6 @@ def points_lookup(data: Any) -> Callable[[Sequence[int]], Tensor]:
         return torch.stack([*map(torch.as_tensor, points)])
 
     return look_up
-
-
-class SelectedConcepts:
-    """A loader whose batches have some of the concepts of its data set."""
-
-    def __init__(self, loader: Any, data: Any, names: Sequence[str]) -> None:
-        self._loader = loader
-        self.dataset = data.select(names)
-        if isinstance(loader.dataset, Subset):
-            self.dataset = Subset(self.dataset, loader.dataset.indices)
-        #: What `ConceptBatches` reads of a loader.
-        self.sampler = getattr(loader, "sampler", None)
-        self._columns = [data.concept_names.index(name) for name in names]
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch in self._loader:
-            fields = read_batch(batch)
-            if "concept_labels" in fields:
-                fields["concept_labels"] = fields["concept_labels"][:, self._columns]
-            yield fields
-
-
-def with_concepts_of(models: Sequence[object], loader: Any) -> Any:
-    """Return a loader with the concepts of the models' banks, if these are some of those that its data set names."""
-    data = getattr(loader, "dataset", None)
-    data = data.dataset if isinstance(data, Subset) else data
-    data_names = getattr(data, "concept_names", None)
-    banks = [list(getattr(getattr(model, "bank", None), "names", ())) for model in models]
-    names = banks[0] if banks else []
-    same_bank = all(bank_names == names for bank_names in banks)
-    if not isinstance(data_names, list) or not hasattr(data, "select") or not same_bank:
-        return loader
-    some = names and len(names) < len(data_names) and {*names} <= {*data_names}
-    return SelectedConcepts(loader, data, names) if some else loader
 
 
 def _check_finite(images: Tensor, n_seen: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.substitution import Substituted
+from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes, to_numbers
 from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.streaming.engine import ModelState
@@ -19,7 +20,7 @@ from quantus_concepts.metrics.streaming.table import control_table, mean_row, mo
 
 
 def bound_substitutions(
-    truth_of: Callable[..., np.ndarray | None], added: Numbers | None, removed: Numbers | None, labels: Numbers | None
+    truth_of: TruthLookup, added: Numbers | None, removed: Numbers | None, labels: Numbers | None
 ) -> dict[str, np.ndarray | None]:
     """Return arrays with a row for each image that go before those of the loader's batches."""
     put_in = truth_of("added", added, to_numbers)
@@ -31,7 +32,7 @@ def bound_substitutions(
     return {
         "added": put_in,
         "removed": truth_of("removed", removed, to_numbers),
-        "labels": None if labels is None else to_classes("labels", labels),
+        "labels": truth_of.argument("labels", labels, to_classes),
     }
 
 

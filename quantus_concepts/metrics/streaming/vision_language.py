@@ -16,7 +16,8 @@ from captum_concepts.support.checks import check_shape, different_names, to_nump
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.substitution import group_choice
 from quantus_concepts.metrics.concepts.names import MINUS, PLUS
-from quantus_concepts.metrics.host.checks import to_classes, truth_lookup
+from quantus_concepts.metrics.host.alignment import TruthLookup
+from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.substitutions import AboutImages, bound_substitutions
@@ -107,7 +108,7 @@ def score_vision_language(
         If it is not known what was put in or what concepts are called, no concept is among the options, a prompt is
         missing, shapes do not go together, images lie outside [0, 1], or an embedding is NaN.
     """
-    truth_of = truth_lookup(loader)
+    truth_of = TruthLookup(loader)
     bound = bound_substitutions(truth_of, added, removed, labels)
     recipes = truth_of("pairs", pairs, to_classes)
     concept_names = truth_of("concept_names", concept_names)

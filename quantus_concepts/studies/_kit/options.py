@@ -232,12 +232,8 @@ def torch_device(name: str) -> torch.device:
     """Return the device that `--device` names."""
     import torch
 
+    from captum_concepts.support.running import to_device
+
     if name == AUTO:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-        usable = [AUTO, "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-        raise ValueError(f"Expected `--device` to be one of {usable} but got {name!r}.") from error
-    return device
+    return to_device("--device", name)

@@ -1,0 +1,209 @@
+"""Truth next to a loader is of its images in their order, and names known on both sides are matched by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from captum_concepts import ConceptBank, PostHocCBM
+from quantus_concepts import (
+    CEM,
+    CGIM,
+    explore,
+    intervention_curve,
+    score_concepts,
+    score_discovered,
+    score_substitutions,
+)
+from quantus_concepts.metrics.contrast.regions import Subject
+
+NAMES, CLASSES = ["red", "green", "blue", "grey"], ["a", "b", "c", "d"]
+N = 40
+#: Image i is of class i % 4 and shows concept i % 4 alone.
+KIND = torch.arange(N) % 4
+X = torch.eye(4)[KIND][:, :, None, None].repeat(1, 1, 2, 2)
+LABELS = torch.eye(4)[KIND]
+
+
+def make_model(class_names: list[str] | None = None, names: list[str] | None = NAMES) -> PostHocCBM:
+    head = nn.Linear(4, 4)
+    head.weight.data, head.bias.data = torch.eye(4), torch.zeros(4)
+    model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(4), names=names), head).eval()
+    model.class_names = class_names
+    return model
+
+
+class Data(Dataset):
+    """The images, with concepts and classes in some order."""
+
+    def __init__(self, concepts: list[int], classes: list[int] | None = None, n_concepts: int = 4) -> None:
+        self.concepts, self.classes = concepts, [0, 1, 2, 3] if classes is None else classes
+        self.concept_names = [[*NAMES, "striped"][j] for j in concepts]
+        self.class_names = [CLASSES[k] for k in self.classes]
+        self.class_concepts = torch.eye(5)[self.classes][:, concepts]
+        self.part_of_concept = torch.tensor([*range(4), -1])[concepts]
+        self.number = {kind: place for place, kind in enumerate(self.classes)}
+        self.added = torch.tensor([concepts.index(int(kind)) for kind in KIND])
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> tuple[object, ...]:
+        kind = int(KIND[index])
+        points = torch.tensor([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+        return X[index], self.number[kind], torch.eye(5)[kind][self.concepts], points
+
+
+def value_of(table: pd.DataFrame, metric: str, explanation: str = "value") -> list[float]:
+    rows = table[(table.metric == metric) & (table.baseline == "") & (table["item"] == "")]
+    return rows[rows.explanation.isin([explanation, ""])].value.tolist()
+
+
+SHUFFLED = {
+    "RandomSampler": lambda data: DataLoader(data, 8, shuffle=True),
+    "SubsetRandomSampler": lambda data: DataLoader(data, 8, sampler=SubsetRandomSampler(range(N))),
+    "WeightedRandomSampler": lambda data: DataLoader(data, 8, sampler=WeightedRandomSampler(torch.ones(N), N)),
+    "BatchSampler": lambda data: DataLoader(data, batch_sampler=BatchSampler(RandomSampler(range(N)), 8, False)),
+    "DistributedSampler": lambda data: DataLoader(data, 8, sampler=DistributedSampler(data, 1, 0)),
+}
+PAIRS = TensorDataset(X, KIND)
+
+
+@pytest.mark.parametrize("kind", SHUFFLED)
+def test_truth_by_argument_next_to_a_loader_that_may_shuffle_raises(kind: str) -> None:
+    loader, model = SHUFFLED[kind](PAIRS), make_model()
+    for call in (
+        lambda: score_concepts(model, loader, concept_labels=LABELS, top_l=[1]),
+        lambda: score_concepts(model, loader, labels=KIND, concept_labels=LABELS, top_l=[1]),
+        lambda: intervention_curve(model, loader, concept_labels=LABELS, levels=model.value_levels(PAIRS)),
+        lambda: score_substitutions(model, loader, added=KIND),
+        lambda: score_discovered(nn.Identity(), model.bank, loader, nn.Linear(4, 4), labels=KIND),
+        lambda: PostHocCBM.fit(nn.Identity(), loader, concept_labels=LABELS, min_images=1),
+        lambda: explore(model, loader, concept_labels=LABELS),
+        lambda: Subject(nn.Linear(4, 4), loader, KIND),
+    ):
+        with pytest.raises(ValueError, match=r"in the order of `.*` but it has a sampler of its own"):
+            call()
+
+
+@pytest.mark.parametrize("kind", SHUFFLED)
+def test_truth_in_the_batches_may_be_shuffled(kind: str) -> None:
+    loader = SHUFFLED[kind](TensorDataset(X, KIND, LABELS))
+    assert value_of(score_concepts(make_model(), loader, top_l=[1]), "CEM") == [1, 1]
+
+
+def test_batches_in_order_take_truth_by_argument() -> None:
+    ordered = DataLoader(PAIRS, batch_sampler=BatchSampler(SequentialSampler(PAIRS), 7, False))
+    for loader in (ordered, DataLoader(Subset(PAIRS, range(N)), 7)):
+        table = score_concepts(make_model(), loader, concept_labels=LABELS, top_l=[1])
+        assert value_of(table, "CEM") == [1, 1]
+
+
+def test_a_selection_of_concepts_does_not_hide_a_shuffling_loader() -> None:
+    loader = DataLoader(Data([0, 1, 2, 3, 4]), 8, shuffle=True)
+    with pytest.raises(ValueError, match=r"in the order of `labels`"):
+        score_concepts(make_model(), loader, labels=KIND, top_l=[1])
+
+
+def test_a_part_of_a_part_keeps_tables_names_and_parts() -> None:
+    data = Data([0, 1, 2, 3])
+    whole = score_concepts(make_model(), DataLoader(data, 8), top_l=[1], seed=0)
+    part = Subset(Subset(data, range(N)), range(N))
+    pd.testing.assert_frame_equal(score_concepts(make_model(), DataLoader(part, 8), top_l=[1], seed=0), whole)
+    assert {"CGIM", "CLM"} <= {*whole.metric}
+
+
+@pytest.mark.parametrize("concepts", [[3, 2, 1, 0], [1, 3, 0, 2], [4, 2, 0, 1, 3]])
+@pytest.mark.parametrize("classes", [[0, 1, 2, 3], [2, 0, 3, 1]])
+def test_a_data_set_is_matched_by_the_names_of_concepts_and_classes(concepts: list[int], classes: list[int]) -> None:
+    model = make_model(CLASSES)
+    expected = score_concepts(model, DataLoader(Data([0, 1, 2, 3]), 8), top_l=[1])
+    found = score_concepts(model, DataLoader(Data(concepts, classes), 8), top_l=[1])
+    pd.testing.assert_frame_equal(found, expected)
+    assert value_of(found, "CEM") == [1, 1]
+    added = [score_substitutions(model, DataLoader(data, 8)) for data in (Data([0, 1, 2, 3]), Data(concepts, classes))]
+    pd.testing.assert_frame_equal(added[1], added[0])
+    pages = [explore(model, DataLoader(data, 8)).html for data in (Data([0, 1, 2, 3]), Data(concepts, classes))]
+    assert pages[0] == pages[1]
+
+
+def test_names_of_others_raise() -> None:
+    for model in (make_model(names=["red", "green", "blue", "pink"]), make_model(["a", "b", "c", "z"])):
+        with pytest.raises(ValueError, match="by their names, but 1 of 4 are not there"):
+            score_concepts(model, DataLoader(Data([0, 1, 2, 3]), 8))
+    models = {"one": make_model(), "other": make_model(names=NAMES[::-1])}
+    with pytest.raises(ValueError, match="concepts in one order"):
+        score_concepts(models, DataLoader(PAIRS, 8))
+    with pytest.raises(ValueError, match="`concept_names` to be in the order of the model's own names"):
+        score_concepts(make_model(), DataLoader(PAIRS, 8), concept_names=NAMES[::-1])
+
+
+def test_a_model_without_names_is_matched_by_place() -> None:
+    table = score_concepts(make_model(names=None), DataLoader(Data([0, 1, 2, 3]), 8), top_l=[1])
+    assert value_of(table, "CEM") == [1, 1]
+    assert NAMES[0] in {*table["item"]}
+
+
+def test_arrays_are_refused_where_model_and_data_set_have_other_orders() -> None:
+    model, loader = make_model(CLASSES), DataLoader(Data([3, 2, 1, 0], [1, 0, 2, 3]), 8)
+    for name, value in (("class_concepts", np.eye(4)), ("concept_labels", LABELS), ("labels", KIND)):
+        with pytest.raises(ValueError, match=f"`{name}` to say which (concepts|classes) it is about"):
+            score_concepts(model, loader, top_l=[1], **{name: value})
+    table = pd.DataFrame(np.eye(4), CLASSES, NAMES)
+    for frame in (table, table.iloc[::-1], table[NAMES[::-1]]):
+        assert value_of(score_concepts(model, loader, class_concepts=frame, top_l=[1]), "CGIM") == [1, 1]
+
+
+def test_a_table_is_matched_by_its_rows_and_columns() -> None:
+    table, x = pd.DataFrame(np.eye(4), CLASSES, NAMES), X.numpy()
+    of_images = pd.DataFrame(LABELS.numpy(), columns=NAMES)
+    for frame in (table, table.iloc[::-1], table[NAMES[::-1]], table.sample(frac=1, random_state=0)):
+        for model in (make_model(CLASSES), make_model(CLASSES).eval()):
+            assert CGIM(frame, importance="value")(model, x, KIND, channel_first=True) == [1, 1, 1, 1]
+        loader = DataLoader(Data([0, 1, 2, 3]), 8)
+        assert value_of(score_concepts(make_model(), loader, class_concepts=frame, top_l=[1]), "CGIM") == [1, 1]
+        metrics = [CGIM(frame, importance="value")]
+        assert value_of(score_concepts(make_model(CLASSES), loader, metrics, top_l=[1]), "CGIM") == [1]
+    for frame in (of_images, of_images[NAMES[::-1]]):
+        metric = CEM(importance="value")
+        assert CEM(frame, importance="value")(make_model(), x, KIND, channel_first=True) == [1] * N
+        assert metric(make_model(), x, KIND, channel_first=True, custom_batch={"concept_labels": frame}) == [1] * N
+        assert value_of(score_concepts(make_model(), DataLoader(PAIRS, 8), concept_labels=frame, top_l=[1]), "CEM") == [
+            1,
+            1,
+        ]
+    numbers = pd.DataFrame(np.eye(4)[::-1], index=[3, 2, 1, 0], columns=NAMES)
+    assert CGIM(numbers, importance="value")(make_model(), x, KIND, channel_first=True) == [1, 1, 1, 1]
+    with pytest.raises(ValueError, match="by their names, but 1 of 4"):
+        CGIM(table.rename(columns={"red": "rot"}))(make_model(CLASSES), x, KIND, channel_first=True)
+
+
+def test_fit_matches_names() -> None:
+    table = pd.DataFrame(LABELS.numpy(), columns=NAMES)
+    options = {"min_images": 1, "n_pos": 5, "n_neg": 5}
+    cbm = PostHocCBM.fit(nn.Identity(), DataLoader(PAIRS, 8), concept_labels=table, **options)
+    assert cbm.bank.names == NAMES
+    turned = PostHocCBM.fit(
+        nn.Identity(), DataLoader(PAIRS, 8), concept_labels=table[NAMES[::-1]], names=NAMES, **options
+    )
+    assert turned.bank.names == NAMES
+    torch.testing.assert_close(turned.bank.cavs, cbm.bank.cavs)
+    loader = DataLoader(Data([0, 1, 2, 3]), 8)
+    for arguments in ({"names": NAMES[::-1]}, {"class_names": CLASSES[::-1]}):
+        with pytest.raises(ValueError, match="in the order of the names of the loader's data set"):
+            PostHocCBM.fit(nn.Identity(), loader, min_images=1, **arguments)
