@@ -164,9 +164,12 @@ def as_loader(loader: Iterable[Batch] | Dataset[Batch], batch_size: int = 64) ->
 
 
 def gives_in_order(loader: object) -> bool:
-    """Whether a loader gives the images of its data set in their order; what is no DataLoader has its own."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+    """Return whether a loader gives the images of its data set in their order; what is no DataLoader has its own."""
+    if not isinstance(loader, DataLoader):
         return True
+    if isinstance(loader.dataset, IterableDataset):
+        # Of several workers each gives batches of its own.
+        return loader.num_workers < 2
     # Of a batch sampler of the user's own the DataLoader's sampler says nothing.
     sampler = getattr(loader.batch_sampler, "sampler", None) if type(loader.batch_sampler) is BatchSampler else None
     return type(loader.sampler if loader.batch_sampler is None else sampler) is SequentialSampler
