@@ -132,7 +132,7 @@ def test_shares_agrees_with_the_reference(tied, shape):
 
 
 test_refused = refusals(
-    (lambda: mask_centres(torch.ones(1, 4, 4) * 255), "`masks` to hold only 0 and 1 .*Of levels of a picture"),
+    (lambda: mask_centres(torch.ones(1, 4, 4) * 254), "`masks` to hold only 0 and 1 .*A mask of a picture"),
     (lambda: mask_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4)), r"`masks` .*\(2, \*, \*\) but got \(1, 4, 4\)"),
     (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4), [13]), r"`alphas` to lie in \(0, 12\]"),
 )

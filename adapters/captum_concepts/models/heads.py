@@ -78,7 +78,7 @@ def fit_logistic(
     Raises
     ------
     TypeError
-        If labels are bools or fractions.
+        If labels are bools.
     ValueError
         If values and labels differ in number, a value is not finite, labels are no classes, a setting is out of range,
         or there are fewer than two classes.

@@ -354,12 +354,13 @@ def unusable_masks(masks: np.ndarray) -> np.ndarray:
 def to_points(name: str, value: object) -> np.ndarray:
     """Return places (x, y) of parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
     array = to_array(name, value)
+    shape = array.shape
     if array.ndim == 3:
         array = array[:, :, None]
     if array.ndim != 4 or array.shape[-1] != 2:
         raise ValueError(
             f"Expected argument `{name}` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN where "
-            f"it is not visible, but got {np.shape(value)}."
+            f"it is not visible, but got {shape}."
         )
     return array.astype(float)
 

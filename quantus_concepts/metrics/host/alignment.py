@@ -160,7 +160,7 @@ def in_order(name: str, value: Any, names: ModelNames) -> Any:
             index = value.axes[axis]
             if index.inferred_type == "integer":
                 # Numbers of classes or concepts.
-                places = np.argsort(index) if sorted(index) == [*range(len(index))] else None
+                places = np.argsort(index).tolist() if sorted(index) == [*range(len(index))] else None
             else:
                 places = match_names(name, index, getattr(names, kind), kind)
             value = value if places is None else value.take(places, axis=axis)
