@@ -91,7 +91,9 @@ def benchmark_concepts(
     C: Annotated[float, typer.Option("--C", min=0, max=MANY, help=_STRENGTH, rich_help_panel="Concept bank")] = 1.0,
     n_pos: Annotated[int, _count(help="Number of images with the concept.")] = 100,
     n_neg: Annotated[int, _count(help="Number of images without the concept.")] = 100,
-    values: Annotated[Literal["margin", "raw"], _bank(help="Concept values: margin or raw.")] = "margin",
+    values: Annotated[
+        Literal["margin", "raw"], _bank(help="Concept values, margin or raw; one table has both.")
+    ] = "margin",
     random_banks: Annotated[int, _bank(min=N_BANKS, max=MANY, help="Number of random banks (baseline).")] = N_BANKS,
     interventions: Annotated[bool, _bank(help="Accuracy while people correct concepts.")] = True,
     sweep: Annotated[bool, _bank(help="Try other C and numbers of images (Table 3).")] = True,
@@ -212,6 +214,6 @@ def benchmark_concepts(
     with RunFolder("benchmark concepts", settings, out, overwrite=overwrite) as folder, report_style():
         with warnings_as_notes(folder):
             collected = collect(folder, source, how, networks, own_models)
-        report = build_report(collected, paper=data == "cub", n_banks=random_banks, explorer=explore)
+        report = build_report(collected, values=values, paper=data == "cub", n_banks=random_banks, explorer=explore)
         write_report(folder, collected.results, report, {"device": str(place), "bfloat16": str(how.bfloat16)})
     return folder.path

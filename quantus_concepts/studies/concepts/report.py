@@ -45,6 +45,7 @@ from quantus_concepts.studies.concepts.terms import (
     ordered,
     setting_name,
     shown_names,
+    values_name,
 )
 from quantus_concepts.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, knows_classes, with_verdicts
 from quantus_concepts.verdicts import CHANCE as BY_CHANCE
@@ -58,6 +59,7 @@ NO_ZERO = (
 )
 #: What the range of a model is of.
 AGAINST = "compared with"
+VALUES = ("margin", "raw")
 LEVELS = ("l = 1", "l = 3", "l = 5", "")
 #: What else the rows of a table of scores are about, besides the ranking.
 ROWS: dict[str, Mapping[float, str] | Mapping[str, str]] = {
@@ -66,11 +68,11 @@ ROWS: dict[str, Mapping[float, str] | Mapping[str, str]] = {
     "item_kind": KINDS,
 }
 #: How differences of a metric are written.
-DIFFERENCES = dict.fromkeys([ACCURACY, CEM_GAIN, PART_SPECIFICITY, "CLM"], percent) | {CGIM_CORRELATION: number}
+DIFFERENCES = dict.fromkeys([ACCURACY, "CEM", CEM_GAIN, PART_SPECIFICITY, "CLM"], percent) | {CGIM_CORRELATION: number}
 
 
-def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: bool) -> Report:
-    """Declare the report; `paper` puts the paper's rows beside ours."""
+def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int, explorer: bool) -> Report:
+    """Declare the report of models with these concept `values`; `paper` puts the paper's rows beside ours."""
     frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
     seeds, draws = list(dict.fromkeys(frame["seed"])), collected.draws
     rows = with_verdicts(with_own_ranges(joined(frame, collected.compared, collected.same_images), draws))
@@ -88,7 +90,7 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
     correlation, cgim = importance_tables(rows)
     histograms = Picture("cgim_histograms", figures.histograms(rows), figures.HISTOGRAMS)
     important: list[Table | Picture] = [correlation, discoveries_table(rows, draws), cgim, histograms]
-    important += figures.extremes(rows)
+    important += [*figures.extremes(rows), values_table(rows, values)]
     sections = [
         Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected, rows)]),
         Section("Are the concepts present?", presence_tables(rows, published, whose)),
@@ -126,6 +128,8 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
 def joined(frame: pd.DataFrame, compared: pd.DataFrame, same_images: bool) -> pd.DataFrame:
     """Average over seeds; seeds that share their images have intervals over both where there are scores of images."""
     rows = join_seeds(frame.astype({"l": float}), RANDOM, bounds_of)
+    # The random banks have the values of the first post-hoc model.
+    rows.loc[rows["model"].isin(map(values_name, VALUES)), ["random_low", "random_high"]] = math.nan
     return with_image_intervals(rows, compared) if same_images and frame["seed"].nunique() > 1 else rows
 
 
@@ -336,6 +340,23 @@ def importance_tables(rows: pd.DataFrame) -> list[Table]:
         ranked_table("cgim-correlation", title, correlation, "item_kind", caption, write=number),
         ranked_table("cgim", cgim, cosine, "item_kind", mean, baselines=CGIM_BASELINES, write=number),
     ]
+
+
+def values_table(rows: pd.DataFrame, values: str) -> Table:
+    """Return CEM and CGIM correlation with margins and with raw values."""
+    (other,) = [name for name in VALUES if name != values]
+    columns = {POST_HOC: values, values_name(other): other}
+    metrics = {"CEM": "CEM, l = 1", CGIM_CORRELATION: f"{CGIM_CORRELATION}, per concept"}
+    found = [
+        pick(rows, metric="CEM", set="all", l=1, model=list(columns)),
+        pick(rows, metric=CGIM_CORRELATION, item_kind="concept", item="", model=list(columns)),
+    ]
+    cells = ordered(pd.concat(found).assign(name=lambda of: of["metric"]), name=metrics, explanation=RANKINGS)
+    cells = ordered(cells, model=columns)
+    caption = "The same directions, with a head for each kind of values; the choice can reverse what a ranking finds. "
+    caption += f"All other tables have {values} values (--values)."
+    title = "Margin or raw values"
+    return Table("values", title, cells, ["name", "explanation"], ["model"], DIFFERENCES, caption)
 
 
 def discoveries_table(rows: pd.DataFrame, draws: pd.DataFrame) -> Table:

@@ -63,7 +63,7 @@ from quantus_concepts.studies.concepts.data import (
     BenchmarkData,
 )
 from quantus_concepts.studies.concepts.figures import draw_gallery
-from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
+from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name, values_name
 from quantus_concepts.verdicts import ACCURACY, DIRECTIONS
 
 #: Batches of a range, which are lost if a worker dies.
@@ -100,9 +100,17 @@ class Settings:
     progress: bool
 
     @property
-    def threshold(self) -> float | None:
-        """Value above which a concept is predicted present; not known for raw values, which lack the intercept."""
-        return 0.0 if self.values == "margin" else None
+    def other_values(self) -> str:
+        """The values of the second post-hoc model: raw beside margin, margin beside raw."""
+        return "raw" if self.values == "margin" else "margin"
+
+    @property
+    def thresholds(self) -> dict[str, float | None]:
+        """Value from which on a model predicts a concept; not known for raw values, which lack the intercept."""
+        known = {"margin": 0.0, "raw": None}
+        ours = dict.fromkeys((POST_HOC, RANDOM), known[self.values])
+        ours[values_name(self.other_values)] = known[self.other_values]
+        return ours | dict.fromkeys((TRADITIONAL, ORACLE), 0.5)
 
     def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int, **changed: float) -> ConceptBank:
         """Fit a concept bank to embeddings, with some settings changed."""
@@ -221,6 +229,9 @@ class OneSeed:
                 "from chance on images held back, and say little."
             )
         models[POST_HOC] = post_hoc = bank_model(backbone, bank, train_set, data.n_classes, settings.values)
+        # On the same features: no further pass of the backbone.
+        others = bank, train_set, data.n_classes, settings.other_values
+        models[values_name(settings.other_values)] = bank_model(backbone, *others)
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.device)
         return Models(models, controls, post_hoc, backbone, train_set, classifier)
@@ -276,15 +287,18 @@ class OneSeed:
             "part_of_concept": data.part_of_concept,
             "class_concepts": data.class_concepts,
             "top_l": tuple(top for top in TOPS if top <= n_concepts),
-            "value_threshold": dict.fromkeys((POST_HOC, RANDOM), settings.threshold)
-            | dict.fromkeys((TRADITIONAL, ORACLE), 0.5),
+            "value_threshold": settings.thresholds,
             "controls": {RANDOM: fitted.controls},
             # Which images they are counts for little compared with which bank it is, and maps take most of the time.
             "control_stride": max(1, len(data.test) // RANDOM_MAPS),
             "interventions": intervention_counts(n_concepts) if settings.interventions else (),
             # Values of the other models lie between 0 and 1.
             "levels": {
-                POST_HOC: fitted.post_hoc.value_levels(fitted.train_set),
+                **{
+                    name: model.value_levels(fitted.train_set)
+                    for name, model in fitted.models.items()
+                    if isinstance(model, PostHocCBM)
+                },
                 RANDOM: [control.value_levels(fitted.train_set) for control in fitted.controls],
             },
         }

@@ -69,6 +69,8 @@ READING = {
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
     TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
     ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
+    "margin, raw": "Concept values. Raw: u = C f, as the paper of CGIM and CEM writes it. Margin: (c · f + b) / |c|, "
+    "as the code of post-hoc CBMs computes it. Both are fitted to the same directions, each with a head of its own.",
     RANDOM: "The post-hoc CBM with random directions in place of concepts, each bank with a head of its own. The "
     "range holds 95 % of the banks; over several seeds it is the mean of the seeds' ranges.",
     PLAIN: "The backbone with its own classifier, without a bottleneck.",
@@ -89,6 +91,11 @@ READING = {
 def baseline_name(baseline: str, model: str = POST_HOC) -> str:
     """Name the baseline of a model's maps, or answers."""
     return baseline if model == POST_HOC else f"{baseline}, {model}"
+
+
+def values_name(values: str) -> str:
+    """Name the post-hoc model with the other concept values, margin or raw."""
+    return f"{POST_HOC}, {values} values"
 
 
 def setting_name(regularisation: float, samples: int) -> str:

@@ -239,7 +239,7 @@ def image_scores(seeds: int, right: dict[str, float]) -> pd.DataFrame:
 
 @pytest.mark.parametrize(("seeds", "same_images"), [(1, True), (4, True), (4, False)])
 def test_models_are_compared_on_the_same_images(seeds, same_images):
-    images = image_scores(seeds, {POST_HOC: 0.8, TRADITIONAL: 0.5, "plain backbone": 0.8})
+    images = image_scores(seeds, {POST_HOC: 0.95, TRADITIONAL: 0.3, "plain backbone": 0.95})
     compared = compare_answers(images, same_images).set_index("b")
     wide = images.groupby("model")["value"].mean()
     assert compared.loc[TRADITIONAL, "difference"] == pytest.approx(wide[POST_HOC] - wide[TRADITIONAL])
