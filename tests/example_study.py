@@ -100,7 +100,7 @@ def presence(
     Example: quantus-concepts benchmark presence --n-test 500
     """
     settings = given_settings(locals())
-    check_birds(N_CLASSES, None, n_train=n_train, n_test=n_test)
+    check_birds(N_CLASSES, None, {"--n-train": n_train, "--n-test": n_test})
     place = torch_device(device)
     with RunFolder("benchmark presence", settings, out, overwrite=overwrite) as folder, report_style():
         frame = collect(folder, n_train, n_test, seed, device=place, progress=progress)

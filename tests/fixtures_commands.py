@@ -61,8 +61,8 @@ BIRDS, ATTRIBUTES = ["Blue_Jay", "Cardinal"], ["has_crown_color--black", "has_bi
 _MADE = "--generated made"
 #: Good arguments of every command, for a run that is as small as can be, in a place that is written here.
 COMMANDS = {
-    "benchmark concepts": "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 "
-    "--no-sweep --no-progress --device cpu",
+    "benchmark concepts": "--painted n_train=60,n_test=18,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 "
+    "--seeds 1 --no-sweep --no-progress --device cpu",
     "benchmark attribution": f"{fixtures_attribution.QUICK} --no-progress --device cpu",
     "benchmark substitution": "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
     "--correlations none --no-progress --device cpu",

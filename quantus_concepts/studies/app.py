@@ -19,6 +19,7 @@ import typer
 
 from captum_concepts.support.files import printable
 from quantus_concepts import studies
+from quantus_concepts.studies._kit.options import hidden_options
 
 #: From click, or from typer's own copy of click, which depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -47,6 +48,8 @@ def _add_commands() -> None:
             place = groups[group] if group else app
             # The lines of a docstring are not those of a terminal.
             paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+            if further := hidden_options(command):
+                paragraphs.append(f"Further options, described in the command reference: {', '.join(further)}.")
             place.command(name, help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
             COMMANDS[words] = command
     for name, group_app in groups.items():

@@ -150,7 +150,7 @@ def _every_metric() -> None:
 RUNS = {
     "concepts": Run(
         [
-            "benchmark concepts --n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
+            "benchmark concepts --painted n_train=60,n_test=18,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 "
             f"--n-pos 10 --n-neg 10 --batch-size 16 --seeds 2 --precision float32 --explore {QUIET} --out concepts"
         ],
         {"results.csv": ("model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item", "seed")},

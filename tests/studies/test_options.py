@@ -49,7 +49,7 @@ def test_options_that_have_no_effect_and_those_that_are_missing_are_named():
     with pytest.raises(ValueError, match="`--root` with --data folder"):
         require("with --data folder", root=None)
     with pytest.raises(ValueError, match=r"`--image-size` to lie in \[\d+, \d+\] for painted birds but got 3"):
-        check_birds(4, 3, n_train=4)
+        check_birds(4, 3, {"--n-train": 4})
     with pytest.raises(ValueError, match="`--device`"):
         torch_device("cuda:99")
     assert torch_device("auto").type in ("cpu", "cuda")

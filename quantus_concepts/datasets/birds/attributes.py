@@ -108,8 +108,8 @@ def class_table(groups: list[AttributeGroup], n_classes: int, correlation: float
     if np.log2(sizes).sum() < np.log2(n_classes) + 1:
         raise ValueError(
             f"Expected argument `n_classes` to be at most half the number of different birds, "
-            f"{int(np.prod(sizes.astype(float)))}, but got {n_classes}. Ask for more concepts (--n-concepts) or fewer "
-            "classes (--n-classes)."
+            f"{int(np.prod(sizes.astype(float)))}, but got {n_classes}. Ask for more concepts (n_concepts) or fewer "
+            "classes (n_classes)."
         )
     rng = np.random.default_rng([seed, 2])
     table = np.stack([rng.permutation(np.arange(n_classes) % size) for size in sizes], axis=1)
@@ -127,8 +127,8 @@ def class_table(groups: list[AttributeGroup], n_classes: int, correlation: float
             table[k, g] = (table[k, g] + 1 + rng.integers(sizes[g] - 1)) % sizes[g]
     raise ValueError(
         f"Expected argument `n_classes` to leave room for different classes but found no table of {n_classes} "
-        f"classes with {int(sizes.sum())} concepts. Ask for more concepts (--n-concepts) or fewer classes "
-        "(--n-classes)."
+        f"classes with {int(sizes.sum())} concepts. Ask for more concepts (n_concepts) or fewer classes "
+        "(n_classes)."
     )
 
 

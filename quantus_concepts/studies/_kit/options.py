@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
     import torch
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 AUTO = "auto"
 #: Most that counts of images, epochs and the like may be.
 MANY = 10_000_000
@@ -105,6 +107,33 @@ def option_name(parameter: str) -> str:
     return "--" + parameter.replace("_", "-")
 
 
+def shown(*names: str) -> Callable[[Command], Command]:
+    """Show only these options in the help of a command; the last line of the help names the others."""
+
+    def decorate(command: Command) -> Command:
+        hints = get_type_hints(command, include_extras=True)
+        for name in [name for name in hints if name not in (*names, "return")]:
+            option = copy.copy(hints[name].__metadata__[0])
+            option.hidden = True
+            hints[name] = Annotated[hints[name].__origin__, option]
+        command.__annotations__ = hints
+        return command
+
+    return decorate
+
+
+def hidden_options(command: Callable[..., object]) -> list[str]:
+    """Return the options that the help of a command does not show."""
+    hints = get_type_hints(command, include_extras=True)
+    return [
+        option_name(name) for name, hint in hints.items() if any(map(_is_hidden, getattr(hint, "__metadata__", ())))
+    ]
+
+
+def _is_hidden(option: object) -> bool:
+    return bool(getattr(option, "hidden", False))
+
+
 def given_settings(values: Mapping[str, object]) -> dict[str, str]:
     """Return the options of a run that can change its results, as its folder and its report list them.
 
@@ -174,12 +203,12 @@ def require(reason: str, **values: object) -> None:
             raise ValueError(f"Expected `{option_name(name)}` {reason} but it is missing.")
 
 
-def check_birds(n_classes: int, image_size: int | None, **counts: int) -> None:
-    """Raise ValueError where an option asks for too few painted birds, or for birds that are too small or too large."""
-    for name, count in counts.items():
+def check_birds(n_classes: int, image_size: int | None, counts: Mapping[str, int] | None = None) -> None:
+    """Raise ValueError for too few painted birds, `counts` by option, or for birds that are too small or too large."""
+    for option, count in (counts or {}).items():
         if count < n_classes:
             raise ValueError(
-                f"Expected `{option_name(name)}` to be at least {n_classes}, an image of each class, but got {count}."
+                f"Expected `{option}` to be at least {n_classes}, an image of each class, but got {count}."
             )
     low, high = PAINTED_SIZES
     if image_size is not None and not low <= image_size <= high:

@@ -27,6 +27,9 @@ SMALL_SIZE, LARGE_SIZE = 64, 224
 SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 #: Name of a loaded network within its model.
 LOADED = "network"
+#: What a user of own data needs.
+SHOWN = ("data", "objects", "annotations", "scenes", "root", "image_size", "models", "methods", "n_images", "n_patches")
+SHOWN += ("relative", "backbone", "layer", "weights", "mean", "std", "unnormalised", "device", "out", "overwrite")
 
 
 def _option(panel: str) -> Callable[..., Any]:
@@ -38,6 +41,7 @@ _premise = _option("When the ground truth counts as verified")
 FOLDER = {"exists": True, "file_okay": False}
 
 
+@kit.shown(*SHOWN)
 def benchmark_attribution(
     data: Annotated[Kind, _data("Which images.")] = "painted",
     objects: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,18 +17,12 @@ from quantus_concepts.studies._kit.options import (
     RUN,
     SMALL,
     BatchSize,
-    Correlation,
-    Deviation,
     Device,
     Engine,
     Epochs,
     ImageSize,
     Layer,
     Mean,
-    NClasses,
-    NConcepts,
-    NTest,
-    NTrain,
     Out,
     Overwrite,
     Progress,
@@ -44,8 +38,10 @@ from quantus_concepts.studies._kit.options import (
     normalisation,
     refuse_without_effect,
     require,
+    shown,
     torch_device,
 )
+from quantus_concepts.studies._kit.painted import Painted, PaintedOption
 
 #: Defaults by kind of data.
 DEFAULT_BACKBONE = {"painted": SMALL, "cub": "resnet18_cub", "folder": "resnet18"}
@@ -72,10 +68,14 @@ _MODEL = (
 _EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
 _STRENGTH = "Regularisation of the SVM."
 _file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=MANY)
-#: Options without an effect on other data, and on a network that is not trained.
-BIRDS, TRAINING = ("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation"), ("epochs", "precision")
+#: Options without an effect on a network that is not trained.
+TRAINING = ("epochs", "precision")
+#: What a user of own data needs.
+SHOWN = ("data", "root", "concepts", "parts", "labels", "values", "random_banks", "backbone", "model", "layer", "mean")
+SHOWN += ("std", "unnormalised", "image_size", "painted", "explore", "seeds", "device", "out", "overwrite")
 
 
+@shown(*SHOWN)
 def benchmark_concepts(
     data: Annotated[Literal["painted", "cub", "folder"], _data(help="Which images.")] = "painted",
     root: Annotated[
@@ -105,12 +105,7 @@ def benchmark_concepts(
     std: Std = None,
     unnormalised: Unnormalised = False,
     image_size: ImageSize = None,
-    n_train: NTrain = 2400,
-    n_test: NTest = 600,
-    n_classes: NClasses = 20,
-    n_concepts: NConcepts = 69,
-    correlation: Correlation = 0.0,
-    deviation: Deviation = 0.1,
+    painted: Annotated[Painted | None, PaintedOption] = None,
     epochs: Epochs = 9,
     precision: Annotated[Literal["auto", "float32", "bfloat16"], _painted(help=_PRECISION)] = "auto",
     engine: Engine = "local",
@@ -144,7 +139,7 @@ def benchmark_concepts(
         refuse_without_effect("with --data painted", root=root, concepts=concepts, images_per_class=images_per_class)
     else:
         require(f"with --data {data}", root=root, **({"concepts": concepts} if data == "folder" else {}))
-        settings = drop_idle(settings, benchmark_concepts, named, f"with --data {data}", *BIRDS)
+        refuse_without_effect(f"with --data {data}", painted=painted)
     if data != "folder":
         refuse_without_effect(f"with --data {data}", parts=parts, part_of_concept=part_of_concept)
     elif not Path(concepts or "").is_file():
@@ -164,7 +159,9 @@ def benchmark_concepts(
     if C <= 0:
         raise ValueError(f"Expected `--C` to be above 0 but got {C:g}.")
     if data == "painted":
-        check_birds(n_classes, image_size, n_train=n_train, n_test=n_test)
+        painted = painted or Painted()
+        settings["painted"] = str(painted)
+        check_birds(painted.n_classes, image_size)
     if trains:
         check_stride(image_size)
     if engine == "ray":
@@ -182,15 +179,26 @@ def benchmark_concepts(
 
     place = torch_device(device)
     settings |= {"backbone": settings.get("backbone", specs[0]), "seeds": str(n_seeds)}
-    birds: dict[str, Any] = {"n_classes": n_classes, "n_concepts": n_concepts, "deviation": deviation}
-    birds |= {"correlation": correlation, "seed": seed}
-    of_folder: dict[str, Any] = {"root": root, "concepts": concepts, "parts": parts, "part_of_concept": part_of_concept}
-    many: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "seeds": range(seed, seed + n_seeds)}
-    more: dict[str, Any] = {"min_images": min_images, "image_size": image_size, "progress": progress}
-    more |= {"images_per_class": images_per_class}
-    source = Source(data=data, labels=labels, birds=birds, **of_folder, **many, **more)
+    source = Source(
+        data=data,
+        root=root,
+        concepts=concepts,
+        parts=parts,
+        part_of_concept=part_of_concept,
+        labels=labels,
+        painted=painted,
+        image_size=image_size,
+        min_images=min_images,
+        images_per_class=images_per_class,
+        seeds=range(seed, seed + n_seeds),
+        progress=progress,
+    )
     how = Settings(
-        bank={"method": method, "C": C, "n_pos": n_pos, "n_neg": n_neg, "min_images": min_images},
+        method=method,
+        C=C,
+        n_pos=n_pos,
+        n_neg=n_neg,
+        min_images=min_images,
         values=values,
         random_banks=random_banks,
         interventions=interventions,

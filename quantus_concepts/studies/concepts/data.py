@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +18,7 @@ from captum_concepts.support.fingerprints import fingerprint_of
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.painted.images import KeptImages, painted_birds
+from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ PAINTED_SIZE, PHOTOGRAPH_SIZE = 96, 224
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Which images a run is about; `birds` are the settings of `PaintedBirds` without the size."""
+    """Which images a run is about."""
 
     data: str
     min_images: int
@@ -41,16 +42,9 @@ class Source:
     labels: str = "image"
     #: Most training and most test images of a class of photographs.
     images_per_class: int | None = None
-    n_train: int = 0
-    n_test: int = 0
-    birds: dict[str, Any] = field(default_factory=dict)
+    painted: Painted | None = None
     seeds: range = range(1)
     progress: bool = False
-
-    def first_bird(self, seed_number: int, count: int) -> int:
-        """Return the number of a seed's first painted bird; a seed begins with a turn of all classes."""
-        n_classes: int = self.birds["n_classes"]
-        return seed_number * -(-count // n_classes) * n_classes
 
 
 @dataclass
@@ -113,15 +107,12 @@ def load_data(source: Source, network: Network | None) -> Iterator[BenchmarkData
     """Load or draw the images of each seed; without a network they are kept in memory."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
-    if network is None and source.data == "painted":
+    if network is None and source.painted is not None:
         size = source.image_size or PAINTED_SIZE
-        settings = source.birds | {"image_size": size}
+        settings = source.painted.birds(size, source.seeds[0])
         for number in range(len(source.seeds)):
             train, test = painted_birds(
-                *(
-                    (settings | {"split": split}, source.first_bird(number, count), count)
-                    for split, count in (("train", source.n_train), ("test", source.n_test))
-                ),
+                *((settings | {"split": split}, *drawn) for split, drawn in _drawn_birds(source.painted, number)),
                 display_progressbar=source.progress,
             )
             yield learnable_concepts(source, _of_birds(train, test, size))
@@ -136,8 +127,8 @@ def load_data(source: Source, network: Network | None) -> Iterator[BenchmarkData
 
 def same_images(source: Source, network: Network, seed_number: int = 0) -> BenchmarkData:
     """Return the images of a seed as a network takes them, with all concepts."""
-    if source.data == "painted":
-        return _painted(source, network, seed_number)
+    if source.painted is not None:
+        return _painted(source.painted, source, network, seed_number)
     data = _cub(source, network) if source.data == "cub" else _folder(source, network)
     return data if source.images_per_class is None else fewer_images(data, source.images_per_class, source.seeds[0])
 
@@ -202,14 +193,21 @@ def _of_birds(train: ConceptDataset, test: ConceptDataset, size: int) -> Benchma
     return BenchmarkData(train, test, train.class_concepts, f"painted birds, {size} px", has_oracle=True)
 
 
-def _painted(source: Source, network: Network, seed_number: int) -> BenchmarkData:
-    settings = source.birds | {"image_size": source.image_size or network.image_size or PAINTED_SIZE}
-    settings |= {"transform": _normalise(network)}
+def _drawn_birds(painted: Painted, seed_number: int) -> list[tuple[str, tuple[int, int]]]:
+    """Return for each split the first bird of a seed, which begins with a turn of all classes, and the count."""
+    k = painted.n_classes
+    counts = (("train", painted.n_train), ("test", painted.n_test))
+    return [(split, (seed_number * -(-count // k) * k, count)) for split, count in counts]
+
+
+def _painted(painted: Painted, source: Source, network: Network, seed_number: int) -> BenchmarkData:
+    size = source.image_size or network.image_size or PAINTED_SIZE
+    settings = painted.birds(size, source.seeds[0]) | {"transform": _normalise(network)}
     train, test = (
-        PaintedBirds(**settings, split=split, n_images=count, first=source.first_bird(seed_number, count))
-        for count, split in ((source.n_train, "train"), (source.n_test, "test"))
+        PaintedBirds(**settings, split=split, n_images=count, first=first)
+        for split, (first, count) in _drawn_birds(painted, seed_number)
     )
-    data = _of_birds(train, test, settings["image_size"])
+    data = _of_birds(train, test, size)
     # The oracle knows an image by its 8-bit content, which normalisation hides.
     return dataclasses.replace(data, mean=network.mean, std=network.std, has_oracle=network.mean is None)
 

@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -83,8 +83,11 @@ EXPLORER = "explore.html"
 class Settings:
     """How the models of a seed are made and scored."""
 
-    #: Arguments of `ConceptBank.fit`.
-    bank: dict[str, Any]
+    method: Literal["svm", "mean"]
+    C: float
+    n_pos: int
+    n_neg: int
+    min_images: int
     values: str
     random_banks: int
     interventions: bool
@@ -112,9 +115,19 @@ class Settings:
         ours[values_name(self.other_values)] = known[self.other_values]
         return ours | dict.fromkeys((TRADITIONAL, ORACLE), 0.5)
 
-    def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int, **changed: float) -> ConceptBank:
-        """Fit a concept bank to embeddings, with some settings changed."""
-        return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **self.bank | changed)
+    def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int) -> ConceptBank:
+        """Fit a concept bank to embeddings."""
+        return ConceptBank.fit(
+            train.features,
+            train.concept_labels,
+            names,
+            self.method,
+            self.n_pos,
+            self.n_neg,
+            self.C,
+            seed,
+            min_images=self.min_images,
+        )
 
 
 @dataclass(frozen=True)
@@ -367,8 +380,8 @@ class OneSeed:
         """Return the class accuracy for other settings of the bank: the cells of the paper's Table 3."""
         rows, data, train_set, values = [], self.data, self.models.train_set, self.settings.values
         for strength, count in progress(SETTINGS, "settings", show=self.settings.progress):
-            changed: dict[str, float] = {"C": strength, "n_pos": count, "n_neg": count}
-            layer = ConceptLayer(self.settings.fit_bank(train_set, data.concept_names, self.seed, **changed), values)
+            changed = replace(self.settings, C=strength, n_pos=count, n_neg=count)
+            layer = ConceptLayer(changed.fit_bank(train_set, data.concept_names, self.seed), values)
             head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
             predicted = _predicted(head, layer(self.test_features))
             item = setting_name(strength, count)

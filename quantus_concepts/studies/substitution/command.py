@@ -71,7 +71,7 @@ def benchmark_substitution(
     if data == "painted":
         of_sub = {"root": root, "cub_root": cub_root, "per_pair": per_pair, "backbone": backbone}
         options.refuse_without_effect("with `--data painted`", **of_sub)
-        options.check_birds(n_classes, image_size, n_train=n_train, n_test=n_test)
+        options.check_birds(n_classes, image_size, {"--n-train": n_train, "--n-test": n_test})
     else:
         options.require("with `--data sub`", root=root, cub_root=cub_root)
         options.refuse_without_effect("with `--data sub`, whose images are given", seeds=seeds > 1)

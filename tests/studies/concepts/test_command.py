@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,7 +27,8 @@ from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTR
 from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.painted import images as loading
 from quantus_concepts.painted.images import KeptImages
-from quantus_concepts.studies._kit.options import NClasses, NConcepts
+from quantus_concepts.studies._kit.options import NClasses, NConcepts, option_name
+from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command, study
 from quantus_concepts.studies.concepts.data import Source, load_data
@@ -174,9 +176,7 @@ def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
         data="painted",
         min_images=1,
         image_size=32,
-        n_train=27,
-        n_test=10,
-        birds={"n_classes": 5, "seed": 0},
+        painted=Painted(n_train=27, n_test=10, n_classes=5),
         seeds=range(2),
     )
     _, together = load_data(source, None)
@@ -261,7 +261,10 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     {
-        "--n-train 2": "--n-train",
+        "--painted n_train=2": "`--painted n_train` to be at least 20",
+        "--painted n_concepts=3": "`--painted n_concepts` to lie in .4, 104. but got 3",
+        "--painted colour=3": "the keys n_train, .* deviation but got 'colour'",
+        "--painted n_train=many": "`n_train=` with a whole number but got 'n_train=many'",
         "--image-size 36": "multiple of 8",
         "--root fruit": "`--root` has no effect",
         "--data folder --root fruit": "--concepts",
@@ -285,3 +288,13 @@ def test_bounds_are_those_of_what_is_drawn():
     assert bounds == [(2, len(SPECIES)), (MIN_CONCEPTS, MAX_CONCEPTS)]
     # Known without loading NumPy.
     assert command.N_BANKS == N_DRAWS
+
+
+def test_help_shows_what_a_user_of_own_data_needs_and_names_the_rest(capsys):
+    assert main(["benchmark", "concepts", "--help"]) == 0
+    shown, _, further = capsys.readouterr().out.partition("Further options")
+    options = {*re.findall(r"--[a-zA-Z][\w-]*", shown.partition("Options")[2] + further.partition("Data")[2])}
+    assert len(command.SHOWN) <= 20
+    assert {option_name(name) for name in command.SHOWN} <= options
+    assert main(["benchmark", "concepts", "--painted", "help"]) == 0
+    assert "n_classes=20  Classes." in capsys.readouterr().out

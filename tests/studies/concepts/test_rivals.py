@@ -184,7 +184,9 @@ def save_model() -> PostHocCBM:
 
 
 def test_painted_birds_of_each_seed_are_those_of_the_small_network():
-    birds = "--n-train 30 --n-test 9 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --min-images 1 --no-sweep"
+    birds = (
+        "--painted n_train=30,n_test=9,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 --min-images 1 --no-sweep"
+    )
     table = results(f"{birds} --seeds 2 --model models.py:birds", "out")
     own = table[(table["model"] == "concept model, birds() of models.py") & (table["metric"] == "CEM")]
     model = run_file("models.py").birds()

@@ -240,7 +240,7 @@ def test_the_page_is_well_formed(finished):
         ("--correlations 0,2", "`--correlations`"),
         ("--correlations half", "`--correlations`"),
         ("--n-train 2", "Expected `--n-train` to be at least 3, an image of each class, but got 2."),
-        ("--n-classes 15 --n-concepts 4", "fewer classes (--n-classes)"),
+        ("--n-classes 15 --n-concepts 4", "fewer classes (n_classes)"),
     ],
 )
 def test_refusals(tmp_path, monkeypatch, capsys, arguments, message):
