@@ -32,6 +32,8 @@ SIGNIFICANT = 0.05
 
 #: Steps of the SVM's solver; it takes some thousands where it converges, and none are enough for huge embeddings.
 _MOST_STEPS = 1_000_000
+#: Images of a concept up to which all their inner products are held at once, 134 MB.
+_MOST_PRODUCTS = 4096
 
 
 class Fitting(NamedTuple):
@@ -113,7 +115,7 @@ def svm_directions(
     C: float,
     display_progressbar: bool = False,
 ) -> Directions:
-    """Fit one linear SVM for each concept (scikit-learn's ``SVC(kernel="linear")``)."""
+    """Fit one linear SVM for each concept, as scikit-learn's ``SVC(kernel="linear")``."""
     # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
     # libsvm computes in float64 on the CPU: converted once for all concepts.
     array = features.detach().cpu().double().numpy()
@@ -124,13 +126,16 @@ def svm_directions(
     concepts = progress(range(n_concepts), "Concept SVMs", show=display_progressbar, leave=True)
     for j in concepts:
         rows = np.flatnonzero(positive[:, j] | negative[:, j])
-        svm = SVC(kernel="linear", C=C, random_state=0, max_iter=_MOST_STEPS)
+        drawn = array[rows]
+        # One matrix product has all inner products that the solver would compute one by one.
+        known = len(rows) <= _MOST_PRODUCTS
+        svm = SVC(kernel="precomputed" if known else "linear", C=C, random_state=0, max_iter=_MOST_STEPS)
         with warnings.catch_warnings():
             # One warning for all concepts.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            svm.fit(array[rows], labels[rows, j])
+            svm.fit(drawn @ drawn.T if known else drawn, labels[rows, j])
         unfinished += svm.fit_status_
-        normals[j], offsets[j] = svm.coef_[0], svm.intercept_[0]
+        normals[j], offsets[j] = svm.dual_coef_[0] @ drawn[svm.support_], svm.intercept_[0]
     if unfinished:
         warn_user(
             f"The SVMs of {unfinished} of {n_concepts} concepts did not converge; embeddings reach "
