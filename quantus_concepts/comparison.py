@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas.api.types import is_numeric_dtype
 
-from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_choice, to_numpy
 from captum_concepts.support.running import warn_user
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
@@ -420,7 +420,7 @@ def plot_comparison(result: pd.DataFrame, ax: Axes | None = None) -> tuple[Figur
     labels = [_label(row) for row in result.to_dict("records")]
     if ax is None:
         width = 3.5 + 0.075 * max(map(len, labels))
-        _, ax = plt.subplots(figsize=(width, 0.9 + 0.3 * len(labels)), layout="constrained")
+        _, ax = plt.subplots(figsize=(width, 0.9 + 0.3 * len(labels)), layout="constrained", FigureClass=TextFigure)
     places = np.arange(len(labels))
     values = result["difference"].to_numpy(float)
     reach = np.stack([values - result["low"].to_numpy(float), result["high"].to_numpy(float) - values])

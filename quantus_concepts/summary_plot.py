@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from captum_concepts.pictures.gallery import TextFigure
 from quantus_concepts.functional.statistics.intervals import baseline_coverage
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
@@ -120,7 +121,9 @@ def _new_axes(n: int, labels: list[str]) -> np.ndarray:
     lines = sum(0.18 + 0.14 * (label.count("\n") + 1) for label in labels)
     letters = max(len(line) for label in labels for line in label.split("\n"))
     size = (0.8 + 0.075 * letters + 2.6 * columns, 0.4 + (1.1 + lines) * rows)
-    _, axes = plt.subplots(rows, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    _, axes = plt.subplots(
+        rows, columns, figsize=size, sharey=True, squeeze=False, layout="constrained", FigureClass=TextFigure
+    )
     for panel in axes.ravel()[n:]:
         panel.set_visible(False)
     return np.asarray(axes)

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from captum_concepts.pictures.gallery import TextFigure
 from quantus_concepts.metrics.discovered import (
     AFTER_DELETION,
     COLUMNS,
@@ -69,7 +70,9 @@ def plot_discovered(table: pd.DataFrame, ax: Sequence[Axes] | np.ndarray | None 
     """
     check_table("table", table, COLUMNS, "score_discovered")
     if ax is None:
-        _, ax = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained", width_ratios=(1.2, 1, 1))
+        _, ax = plt.subplots(
+            1, 3, figsize=(12, 3.6), layout="constrained", FigureClass=TextFigure, width_ratios=(1.2, 1, 1)
+        )
     axes = checked_axes(ax, 3, "panel")[:3]
     overall = table[table["item"] == ""]
     _draw_summary(axes[0], overall)

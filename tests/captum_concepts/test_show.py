@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -111,6 +113,35 @@ def test_all_maps_share_one_scale() -> None:
         assert np.allclose(picture[-1, -1], (1 - share) * image + share * colour, atol=0.02)
 
 
+def test_one_hot_cell_does_not_set_the_scale() -> None:
+    bank = ConceptBank(torch.ones(1, 1), names=["bright"])
+    model = PostHocCBM(nn.Conv2d(3, 1, 1).eval(), bank, linear(1, 2))
+    with torch.no_grad():
+        model.features.weight.fill_(1 / 3)
+        model.features.bias.zero_()
+    striped = torch.zeros(1, 3, 12, 12)
+    striped[..., ::2] = 0.2
+    hot = torch.zeros(1, 3, 12, 12)
+    hot[..., 3, 5], hot[..., 4, 4], hot[..., 0, 0] = 1.0, 0.2, 0.1
+    figure, axes = show_concepts(model, torch.cat([striped, hot]), 1)
+    picture = axes[0, 1].images[0].get_array()
+    # The stripes have the highest colour: 72 + 2 of 75 coloured cells have .2, and one has 1.
+    colour = np.array(mpl.colormaps["viridis"](1.0)[:3])
+    assert np.allclose(picture[5, 4], 0.3 * 0.2 + 0.7 * colour, atol=0.02)
+    assert not axes[0, 1].patches
+    (frame,) = axes[1, 1].patches
+    assert (frame.get_x(), frame.get_y(), frame.get_width()) == (4.5, 2.5, 1.0)
+    (bar,) = (ax for ax in figure.axes if ax not in axes)
+    assert bar.get_ylim()[1] == pytest.approx(0.2)
+
+
+def test_text_in_svg_files_is_text(tmp_path: Path) -> None:
+    figure, _ = plot_contributions([1.0], ["has_crown_color::red"], 1.0, present=[False])
+    figure.savefig(tmp_path / "text.svg")
+    assert ">crown color: red: no  +1.00</text>" in (tmp_path / "text.svg").read_text(encoding="utf-8")
+    assert mpl.rcParams["svg.fonttype"] == "path"
+
+
 def test_a_bank_on_any_model_and_on_a_backbone() -> None:
     model = nn.Sequential(network(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear(4, 7)).eval()
     bank = cbm().bank
@@ -150,6 +181,10 @@ def test_normalised_images_are_shown_as_they_were() -> None:
 def test_a_waterfall_by_hand() -> None:
     _, ax = plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b", "c"], 1.0, top=1)
     bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
+    _, said = plot_contributions([0.5, -2.0], ["a", "b"], 1.0, present=[1, 0])
+    assert [text.get_text() for text in said.get_yticklabels()][:2] == ["b: no  −2.00", "a: yes  +0.50"]
+    with pytest.raises(ValueError, match=r"`present` to have shape \(L,\) = \(2,\)"):
+        plot_contributions([0.5, -2.0], ["a", "b"], 1.0, present=[1])
     # b, the two others, the bias that is missing to 1, the logit.
     assert bars == [(0.0, -2.0), (-2.0, 0.75), (-1.25, 2.25), (0.0, 1.0)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -32,6 +33,17 @@ TILE = 1.9  # inches
 #: Perceptually uniform, and bright where a map is high.
 PALETTE = "viridis"
 _WRAP = 22  # letters that fit over a tile
+
+
+class TextFigure(Figure):
+    """A figure whose SVG files hold text as text, to search and to edit, unless matplotlib is told otherwise."""
+
+    def savefig(self, *arguments: Any, **settings: Any) -> None:
+        """Save as `Figure.savefig`."""
+        name = "svg.fonttype"
+        is_default = mpl.rcParams[name] == mpl.rcParamsDefault[name]
+        with mpl.rc_context({name: "none"} if is_default else {}):
+            super().savefig(*arguments, **settings)
 
 
 def overlay(
@@ -172,7 +184,7 @@ def plot_coam(
     """
     picture = overlay(image, map, beta, coloured, threshold, low=low, high=high)
     if ax is None:
-        ax = Figure(figsize=(TILE * 1.5, TILE * 1.7), layout="constrained").subplots()
+        ax = TextFigure(figsize=(TILE * 1.5, TILE * 1.7), layout="constrained").subplots()
     _draw(ax, picture, name, present)
     return figure_of(ax), ax
 
@@ -280,7 +292,7 @@ def gallery(
     if axes is None:
         headings = [""] * n if class_names is None else class_names
         heights = [_row_height(row[0], labels[i], headings[i]) for i, row in enumerate(pictures)]
-        figure = Figure(figsize=(TILE * columns, sum(heights)), layout="constrained")
+        figure = TextFigure(figsize=(TILE * columns, sum(heights)), layout="constrained")
         axes = figure.subplots(n, columns, squeeze=False)
     for i, row in enumerate(pictures):
         _draw(axes[i, 0], row[0], None if class_names is None else class_names[i])

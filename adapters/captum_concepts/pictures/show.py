@@ -12,12 +12,21 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.models.interventions import chosen_concepts
-from captum_concepts.pictures.gallery import MARKS, PALETTE, TILE, check_levels, figure_of, plot_coam
+from captum_concepts.pictures.gallery import (
+    MARKS,
+    PALETTE,
+    TILE,
+    TextFigure,
+    check_levels,
+    figure_of,
+    plot_coam,
+)
 from captum_concepts.pictures.views import (
     ClassViews,
     ConceptViews,
@@ -65,10 +74,13 @@ def show_concepts(
     """Draw the strongest concepts of each image: where they are, their values, and what they add to the class.
 
     A row for each image: the image with the class predicted, the maps of its concepts over it, and a waterfall of
-    contributions (weight times value) from zero to the logit of that class. All maps share one scale, that of the
-    colour bar, so that they can be compared; it is in units of the concept values where the model's formula tells how
-    (`PostHocCBM`, linear `BottleneckCBM`), and begins at the threshold from which on a concept is present, where there
-    is one. Below the class is the range of 95 % of the values of random directions, for a model with random banks
+    contributions (weight times value) from zero to the logit of that class, which says of each concept whether it is
+    present. All maps share one scale, that of the colour bar, so that they can be compared; it is in units of the
+    concept values where the model's formula tells how (`PostHocCBM`, linear `BottleneckCBM`), and begins at the
+    threshold from which on a concept is present, where there is one. It ends at the 99th percentile of the cells above
+    its beginning, so that one hot cell does not make all others invisible; cells beyond it have a white frame.
+
+    Below the class is the range of 95 % of the values of random directions, for a model with random banks
     (``PostHocCBM.fit(random_banks=39)``). A concept is grey and has the words "weak direction" if its direction cannot
     be distinguished from random images (p-value of at least .05 or, without one, held-out accuracy below .6). Nothing
     is shown or saved, and pyplot does not know of the figure.
@@ -170,13 +182,23 @@ def show_concepts(
             # No line ends within "p = 0.87".
             name += "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
             plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
+            _frame_clipped(ax, map_, low, high)
             if weak:
                 ax.title.set_color(_GREY)
         if isinstance(views, ClassViews):
             total = views.logits[i].max().item()
-            parts = views.contributions[i]
-            plot_contributions(parts, views.names, total, top=chosen.shape[1], rest=remainder, ax=row[-1])
-    _draw_colour_bar(figure, axes[:, 1:-1] if names is not None else axes[:, 1:], low, high, views)
+            there = None if views.threshold is None else views.values[i] >= views.threshold
+            plot_contributions(
+                views.contributions[i],
+                views.names,
+                total,
+                present=there,
+                top=chosen.shape[1],
+                rest=remainder,
+                ax=row[-1],
+            )
+    of_maps = axes[:, 1:-1] if names is not None else axes[:, 1:]
+    _draw_colour_bar(figure, of_maps, low, high, views, clipped=bool(_clipped(maps, low, high).any()))
     return figure, axes
 
 
@@ -253,12 +275,13 @@ def show_top_images(
         mark = None if present is None else bool(present[i, j])
         name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
         plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
+        _frame_clipped(ax, views.maps[i, j], low, high)
     for ax in flat[len(rows) :]:
         ax.set_visible(False)
     title = clip_text(readable_name(views.names[j]), 60) + (f"\n{views.weak[j]}" if views.weak[j] else "")
     colour = _GREY if views.weak[j] else "black"
     figure.suptitle(title, fontsize="medium", parse_math=False, color=colour)
-    _draw_colour_bar(figure, axes, low, high, views)
+    _draw_colour_bar(figure, axes, low, high, views, clipped=bool(_clipped(views.maps[rows, j], low, high).any()))
     return figure, flat[: len(rows)]
 
 
@@ -267,6 +290,7 @@ def plot_contributions(
     names: Sequence[str],
     total: float,
     *,
+    present: Tensor | ArrayLike | None = None,
     top: int = 5,
     rest: str = "bias",
     ax: Axes | None = None,
@@ -284,6 +308,8 @@ def plot_contributions(
         L names.
     total : float
         The logit.
+    present : Tensor or array, optional
+        (L,), bool or 0/1: whether the model calls each concept present, written behind its name: "crown red: no".
     top : int
         How many concepts get a bar of their own.
     rest : str
@@ -299,12 +325,13 @@ def plot_contributions(
     Raises
     ------
     ValueError
-        If there is not one name for each contribution.
+        If there is not one name, or one of `present`, for each contribution.
 
     Examples
     --------
     >>> from captum_concepts import plot_contributions
-    >>> figure, axes = plot_contributions([2.0, -0.5], ["red wing", "long bill"], total=1.7)
+    >>> names = ["red wing", "long bill"]
+    >>> figure, axes = plot_contributions([2.0, -0.5], names, total=1.7, present=[1, 0])
     >>> figure.savefig("contributions.png")
     """
     check_whole("top", top, 1)
@@ -313,12 +340,18 @@ def plot_contributions(
     check_shape("contributions", parts, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, smaller = order[:top], order[top:]
-    bars = [(clip_text(readable_name(str(names[j])), 30), parts[j]) for j in largest]
+    texts = [clip_text(readable_name(str(name)), 30) for name in names]
+    if present is not None:
+        there = to_array("present", present)
+        check_shape("present", there, ("L",), (len(names),))
+        check_binary("present", there)
+        texts = [f"{text}: {'yes' if is_there else 'no'}" for text, is_there in zip(texts, there, strict=True)]
+    bars = [(texts[j], parts[j]) for j in largest]
     if len(smaller):
         bars.append((f"{len(smaller)} other concept{'s' if len(smaller) > 1 else ''}", parts[smaller].sum()))
     bars.append((clip_text(str(rest), 30), total - parts.sum()))
     if ax is None:
-        ax = Figure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
+        ax = TextFigure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
     starts = np.cumsum([0.0, *(width for _, width in bars)])
     places = np.arange(len(bars) + 1)
     for place, (start, (_, width)) in enumerate(zip(starts, bars, strict=False)):
@@ -335,9 +368,10 @@ def plot_contributions(
 
 
 def scale_of(maps: Tensor, threshold: float | None) -> tuple[float, float]:
-    """Return the ends of the one scale of several maps: from the threshold, where there is one, to the largest."""
+    """Return the ends of one scale of several maps: the threshold, or the least, and the 99th percentile above it."""
     low = maps.min().item() if threshold is None else threshold
-    high = maps.max().item()
+    above = maps[maps > low].flatten()
+    high = above.sort().values[int(0.99 * (len(above) - 1))].item() if len(above) else low
     # Where nothing reaches the threshold, nothing is coloured.
     return low, high if high > low else low + 1.0
 
@@ -397,7 +431,7 @@ def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figu
     widths = [1.0] * tiles + [2.6] * waterfall
     # Titles have up to six lines.
     size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.7) * rows + 0.2)
-    figure = Figure(figsize=size, layout="compressed")
+    figure = TextFigure(figsize=size, layout="compressed")
     return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
 
 
@@ -407,9 +441,25 @@ def _draw_picture(ax: Axes, picture: Tensor, title: str) -> None:
     plot_coam(picture, flat, title or None, beta=0.0, coloured="blend", ax=ax)
 
 
-def _draw_colour_bar(figure: Figure, axes: np.ndarray, low: float, high: float, views: ConceptViews) -> None:
+def _clipped(maps: Tensor, low: float, high: float) -> Tensor:
+    """Return which cells of maps are beyond the end of the scale by more than a twentieth of it."""
+    return maps > high + 0.05 * (high - low)
+
+
+def _frame_clipped(ax: Axes, map_: Tensor, low: float, high: float) -> None:
+    height, width = ax.images[0].get_array().shape[:2]
+    rows, columns = height / map_.shape[0], width / map_.shape[1]
+    for y, x in _clipped(map_, low, high).nonzero().tolist():
+        corner = x * columns - 0.5, y * rows - 0.5
+        ax.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor="white", linewidth=1))
+
+
+def _draw_colour_bar(
+    figure: Figure, axes: np.ndarray, low: float, high: float, views: ConceptViews, *, clipped: bool
+) -> None:
     colours = ScalarMappable(Normalize(low, high), mpl.colormaps[PALETTE])
-    bar = figure.colorbar(colours, ax=list(np.ravel(axes)), shrink=0.8, pad=0.01, aspect=30)
+    extend = "max" if clipped else "neither"
+    bar = figure.colorbar(colours, ax=list(np.ravel(axes)), shrink=0.8, pad=0.01, aspect=30, extend=extend)
     bar.ax.tick_params(labelsize="x-small")
     bar.set_label(
         "concept map, in units of the value" if views.map_threshold is not None else "concept map", size="x-small"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from captum_concepts.attributions.outputs import Targets
 from captum_concepts.bank.folders import Transform, find_concept_folders, image_loader, warn_without_transform
-from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import check_folder
 from captum_concepts.support.progress import progress
 from captum_concepts.support.shown import clip_text, describe, readable_name
@@ -98,7 +98,7 @@ class TCAVScores(dict[str, TCAVScore]):
             # So many inches that neighbouring names do not touch.
             letters = max(map(len, labels))
             width = 1.5 + (len(self) + 1) * max(0.8, 0.35 * len(layers), 0.3 + 0.085 * letters)
-            ax, below = Figure(figsize=(width, 5.2), layout="constrained").subplots(2, sharex=True)
+            ax, below = TextFigure(figsize=(width, 5.2), layout="constrained").subplots(2, sharex=True)
         share = 0.8 / len(layers)
         colours = mpl.colormaps["viridis"](np.linspace(0.1, 0.8, len(layers)))
         for k, layer in enumerate(layers):

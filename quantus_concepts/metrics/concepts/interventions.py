@@ -16,7 +16,7 @@ from matplotlib.ticker import NullLocator
 from torch import Tensor
 
 from captum_concepts.models.interventions import Levels
-from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import check_shape, check_whole
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import (
@@ -179,7 +179,9 @@ def plot_interventions(
     models = list(dict.fromkeys(table["model"]))
     if ax is None:
         size = (2.8 + 2.6 * len(models), 3.4)
-        _, ax = plt.subplots(1, len(models), figsize=size, sharey=True, squeeze=False, layout="constrained")
+        _, ax = plt.subplots(
+            1, len(models), figsize=size, sharey=True, squeeze=False, layout="constrained", FigureClass=TextFigure
+        )
     axes = checked_axes(ax, len(models), "model")
     for panel, model in zip(axes, models, strict=False):
         if control is not None:

@@ -18,7 +18,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from quantus.helpers.enums import ScoreDirection
 
-from captum_concepts.pictures.gallery import figure_of
+from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_kind, to_array
 from captum_concepts.support.shown import describe, readable_name
 from quantus_concepts.functional.arguments import Numbers
@@ -155,7 +155,9 @@ class DrawsScores:
         if ax is None:
             place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
             height = 3.2 if items is None else 1.5 + 0.2 * min(len(items), MANY_ITEMS + 1)
-            _, ax = plt.subplots(figsize=(5 if items is None else 6, height), layout="constrained")
+            _, ax = plt.subplots(
+                figsize=(5 if items is None else 6, height), layout="constrained", FigureClass=TextFigure
+            )
         if not defined.size:
             why = ["no score is defined", *(() if last is None else last.reasons)]
             lines = [textwrap.fill(line, 50) for line in why]
