@@ -6,6 +6,7 @@ import re
 
 import pandas as pd
 
+from captum_concepts.support.checks import check_kind
 from captum_concepts.support.files import printable
 from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
@@ -14,7 +15,7 @@ from quantus_concepts.metrics.host.model import RANDOM_BANKS
 INTERVALS = {"value": ("low", "high"), "difference": ("low", "high"), "control": ("control_low", "control_high")}
 
 
-def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
+def to_markdown(table: pd.DataFrame | pd.Series, digits: int = 3) -> str:
     """Write a score table as a Markdown table, for a README, an issue or a paper's draft.
 
     A number shares a cell with its interval, "0.410 (0.305 to 0.515)"; columns that hold nothing are left out,
@@ -22,7 +23,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
 
     Parameters
     ----------
-    table : DataFrame
+    table : DataFrame or Series
         Result of `summarise`, `score_concepts`, `score_explanations` or any other ``score_`` function, of `compare`, or
         some of its rows and columns, or a pivot of them.
     digits : int
@@ -35,6 +36,8 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
 
     Raises
     ------
+    TypeError
+        If `table` is neither.
     ValueError
         If `table` has no row or no column.
 
@@ -49,7 +52,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     | random   | CEM    | 0.25 (-2.93 to 3.43) |    2 |         0 |
     <BLANKLINE>
     """
-    _check_filled(table)
+    table = _as_table(table)
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
     ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
@@ -93,7 +96,7 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     ... }  # for mlflow.log_metrics, wandb.log
     {'Saliency/CEM': 0.75}
     """
-    _check_filled(table)
+    table = _as_table(table)
     if "metric" not in table:
         raise ValueError(
             f"Expected argument `table` to have a column `metric` but it has {[str(name) for name in table]}. Pass "
@@ -113,9 +116,14 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     return rows[[name for name in rows if name == "value" or _has_content(rows[name])]]
 
 
-def _check_filled(table: pd.DataFrame) -> None:
+def _as_table(table: pd.DataFrame | pd.Series) -> pd.DataFrame:
+    """Return a table with at least one cell; a series, as of a mean by group, is its column."""
+    if isinstance(table, pd.Series):
+        table = table.to_frame("value" if table.name is None else table.name)
+    check_kind("table", table, pd.DataFrame, "a DataFrame")
     if table.empty:
         raise ValueError("Expected argument `table` to hold at least one row and one column but it is empty.")
+    return table
 
 
 def _has_content(column: pd.Series) -> bool:

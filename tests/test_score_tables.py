@@ -99,3 +99,12 @@ def test_the_headline_is_one_number_a_metric() -> None:
     assert [rows.loc["CGIM", "value"]] == cgim.tolist()
     summary = headline(summarise({"a b": {"CEM": [1.0, 0.0]}}, {"CEM": None}))
     assert summary[["method", "metric", "value"]].values.tolist() == [["a b", "CEM", 0.5]]
+
+
+def test_a_series_is_a_column():
+    means = pd.DataFrame({"model": ["a", "a", "b"], "value": [0.25, 0.75, 1.0]}).groupby("model")["value"].mean()
+    assert to_markdown(means, digits=2).splitlines()[2:] == ["| a     |  0.50 |", "| b     |  1.00 |"]
+    assert to_markdown(pd.Series([0.5]), digits=1).startswith("| value |")
+    for function in (to_markdown, headline):
+        with pytest.raises(TypeError, match="`table` to be a DataFrame but got list"):
+            function([1, 2])

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, ResidualCBM
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, ResidualCBM, show_concepts
 from captum_concepts.pictures.views import concept_views
 from chromium import Visit, visit_all
 from quantus_concepts import CEM, explore
@@ -301,3 +301,17 @@ def test_a_weak_direction_is_named_and_what_does_not_fit_is_refused(monkeypatch:
     monkeypatch.setattr("quantus_concepts.explorer.explore.MAX_MEGABYTES", 0.01)
     with pytest.raises(ValueError, match="n_images"):
         explore(CBM, IMAGES)
+
+
+def test_channels_last_is_said():
+    cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 5)).eval()
+    images = np.random.default_rng(0).random((2, 32, 32, 3)).astype("float32")
+    for call in (
+        lambda: explore(cbm, images),
+        lambda: explore(cbm, images[0]),
+        lambda: explore(cbm, [torch.tensor(images)]),
+        lambda: explore(cbm, images.transpose(0, 3, 1, 2), pictures=images),
+        lambda: show_concepts(cbm, (images * 255).astype(np.uint8)),
+    ):
+        with pytest.raises(ValueError, match=r"channels first, but got \(\d, 32, 32, 3\). Move the channels"):
+            call()

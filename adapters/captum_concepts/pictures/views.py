@@ -110,12 +110,22 @@ def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 6
     )
 
 
+#: Channels of grey and of coloured images, and of these with transparency.
+CHANNELS = (1, 3, 4)
+
+
 def check_images(images: Tensor | ArrayLike, name: str = "images") -> Tensor:
     """Return images (N, C, H, W) of floating-point numbers, at least one, or raise."""
     tensor = floating_images(to_tensor(name, images))
     # One image is a batch of one.
     tensor = tensor[None] if tensor.ndim == 3 else tensor
     check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
+    if tensor.shape[3] in CHANNELS and tensor.shape[1] not in CHANNELS:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N, C, H, W), channels first, but got {tuple(tensor.shape)}. "
+            "Move the channels to the second axis: `images.transpose(0, 3, 1, 2)` of an array, "
+            "`images.permute(0, 3, 1, 2)` of a tensor."
+        )
     if not tensor.numel():
         raise ValueError(f"Expected argument `{name}` to hold at least one image but got shape {tuple(tensor.shape)}.")
     check_finite(name, tensor)
