@@ -11,10 +11,10 @@ import pandas as pd
 from torch.utils.data import DataLoader
 
 from captum_concepts import PostHocCBM
-from captum_concepts.backbones.networks import cut_network, load_network
 from quantus_concepts import compare, concept_state
 from quantus_concepts.datasets import CUB200
 from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.studies._models.named_networks import cut_network, load_network
 
 
 def score(root: str, spec: str) -> tuple[pd.DataFrame, pd.DataFrame]:

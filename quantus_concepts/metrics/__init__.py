@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.streaming.api import concept_state, score_concepts, score_substitutions
     from quantus_concepts.metrics.streaming.curves import intervention_curve
     from quantus_concepts.metrics.streaming.state import ConceptState
-    from quantus_concepts.metrics.streaming.vision_language import score_vision_language
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 
@@ -62,6 +61,5 @@ __all__ = [
     "score_ranges",
     "score_relative",
     "score_substitutions",
-    "score_vision_language",
     "shared_passes",
 ]

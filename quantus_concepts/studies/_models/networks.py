@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.backbones.networks import NO_WEIGHTS, Network, load_network
 from captum_concepts.support.checks import check_normalisation, check_range
 from quantus_concepts.painted.networks import Residual, SmallResNet, convolution, with_seed
 from quantus_concepts.studies._kit.options import SMALL, Normalisation
+from quantus_concepts.studies._models.named_networks import NO_WEIGHTS, Network, load_network
 
 #: Pixels for each place of the small network's maps.
 STRIDE = 8

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.backbones.networks import IMAGENET
 from captum_concepts.support.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.painted.images import batch_labels, collate
+from quantus_concepts.studies._models.named_networks import IMAGENET
 
 USUAL = {
     "no normalisation": ((0.0,) * 3, (1.0,) * 3),

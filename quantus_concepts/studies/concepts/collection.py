@@ -11,7 +11,6 @@ import typer
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_concepts.backbones.networks import Network
 from captum_concepts.bank.directions import list_first
 from captum_concepts.support.progress import hide_bars
 from quantus_concepts.metrics import ConceptState, concept_state
@@ -19,6 +18,7 @@ from quantus_concepts.metrics.host.model import models_of_random_banks
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.concepts.comparisons import compared_rows
 from quantus_concepts.studies.concepts.data import BenchmarkData, Source, learnable_concepts, load_data, same_images
 from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from captum_concepts.backbones.networks import Network
 from captum_concepts.bank.directions import list_first
 from captum_concepts.bank.learnable import find_learnable
 from captum_concepts.support.fingerprints import fingerprint_of
@@ -19,6 +18,7 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.painted.images import KeptImages, painted_birds
 from quantus_concepts.studies._kit.painted import Painted
+from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 
 if TYPE_CHECKING:

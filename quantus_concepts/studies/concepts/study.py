@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, Subset
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
-from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer
@@ -57,6 +56,7 @@ from quantus_concepts.painted.subject import (
 from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.options import Normalisation
+from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
 from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
 from quantus_concepts.studies.concepts.data import (

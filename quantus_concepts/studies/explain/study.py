@@ -18,7 +18,6 @@ from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, res
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM, show_concepts
 from captum_concepts.backbones.named import build_model, load_tokenizer
-from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.chain import make_linear
 from captum_concepts.models.random_banks import RandomBank
@@ -37,6 +36,7 @@ from quantus_concepts.score_tables import to_markdown
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.options import SMALL, Normalisation
 from quantus_concepts.studies._kit.plots import png, report_style
+from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
 
 #: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18

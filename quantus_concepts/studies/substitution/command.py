@@ -84,10 +84,10 @@ def benchmark_substitution(
     names = [name.strip() for name in (encoders or "").split(",") if name.strip()]
 
     # Loaded here: --help answers at once.
-    from captum_concepts.backbones.networks import load_network
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
     from quantus_concepts.studies._kit.plots import report_style
     from quantus_concepts.studies._kit.report import write_report
+    from quantus_concepts.studies._models.named_networks import load_network
     from quantus_concepts.studies.substitution.report import make_report
     from quantus_concepts.studies.substitution.study import Painted, Published, collect
 

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from captum_concepts.support.shown import readable_name
 from quantus_concepts.comparison import compare
-from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
@@ -19,6 +18,7 @@ from quantus_concepts.studies._kit.results import PAPER, UNBOUNDED, join_seeds, 
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
+from quantus_concepts.studies.substitution.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, difference_verdict
 
 #: In place of labels of vision-language models: whether "none" is among the options.

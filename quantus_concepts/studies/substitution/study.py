@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts.backbones import Backbone
-from captum_concepts.backbones.networks import Network, cut_network
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.heads import fit_logistic
@@ -28,7 +27,6 @@ from captum_concepts.support.running import device_of
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.metrics import score_vision_language
 from quantus_concepts.metrics.streaming.api import substitution_tables
 from quantus_concepts.metrics.streaming.table import COLUMNS as OF_TABLES
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
@@ -39,11 +37,13 @@ from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.concept_models import Known, Recital
+from quantus_concepts.studies._models.named_networks import Network, cut_network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, choose_pairs, read_answers
 from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 from quantus_concepts.studies.substitution.models import Models, Point, Training
+from quantus_concepts.studies.substitution.vision_language import score_vision_language
 
 #: Default size of images for networks without one.
 IMAGE_SIZE = 224

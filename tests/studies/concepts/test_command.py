@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from captum_concepts.backbones.networks import load_network
 from fixtures_commands import NETWORK, check_command, write_own_images
 from fixtures_cub import write_cub
 from golden.runs import RUNS, smaller
@@ -29,6 +28,7 @@ from quantus_concepts.painted import images as loading
 from quantus_concepts.painted.images import KeptImages
 from quantus_concepts.studies._kit.options import NClasses, NConcepts, option_name
 from quantus_concepts.studies._kit.painted import Painted
+from quantus_concepts.studies._models.named_networks import load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command, study
 from quantus_concepts.studies.concepts.data import Source, load_data

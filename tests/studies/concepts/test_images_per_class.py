@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from captum_concepts.backbones.networks import Network
 from fixtures_commands import write_own_images
 from golden.runs import smaller
 from quantus_concepts.datasets import ConceptFolder
+from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts.data import Source, same_images
 

@@ -13,13 +13,13 @@ from torch import nn
 from torchvision.transforms.v2 import Normalize
 
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts.backbones.networks import cut_network, load_network
 from captum_concepts.support.running import run_file
 from fixtures_commands import check_command, write_own_images
 from golden.runs import smaller
 from quantus_concepts import score_concepts
 from quantus_concepts.datasets import ConceptFolder, PaintedBirds
 from quantus_concepts.painted.images import sample_loader
+from quantus_concepts.studies._models.named_networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 
 MODELS = """

@@ -20,10 +20,10 @@ from torch import nn
 from torchvision.transforms.v2.functional import center_crop, resize
 
 from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM
-from captum_concepts.backbones.networks import cut_network, load_network
 from captum_concepts.pictures.views import ClassViews, concept_views
 from html_pages import HTMLPage
 from kills import contents, raising
+from quantus_concepts.studies._models.named_networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.explain import study
 from quantus_concepts.studies.explain.study import Photographs, Source, clearest_first, split_linear, usual_photographs

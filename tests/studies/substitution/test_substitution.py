@@ -18,7 +18,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts.backbones.networks import cut_network, load_network
 from fixtures_commands import NETWORK
 from fixtures_cub import CLASSES, write_cub
 from golden.record import RECORDED
@@ -37,6 +36,7 @@ from quantus_concepts.studies._models.concept_models import (
     SeparateNetworks,
     joint_loss,
 )
+from quantus_concepts.studies._models.named_networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitution import kinds, models, report
 from quantus_concepts.studies.substitution.kinds import (

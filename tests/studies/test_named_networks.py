@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 from torch.torch_version import TorchVersion
 
-from captum_concepts.backbones.networks import IMAGENET, cut_network, load_network
 from fixtures_commands import NETWORK
 from kills import raising
+from quantus_concepts.studies._models.named_networks import IMAGENET, cut_network, load_network
 
 
 @pytest.fixture(autouse=True)

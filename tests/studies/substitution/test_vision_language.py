@@ -13,10 +13,9 @@ from torch.utils.data import DataLoader
 
 from fixtures_cub import write_cub
 from fixtures_sub import write_release
-from quantus_concepts import score_vision_language
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
 from quantus_concepts.functional.statistics.intervals import interval
-from quantus_concepts.metrics.streaming.vision_language import attribute_words
+from quantus_concepts.studies.substitution.vision_language import attribute_words, score_vision_language
 
 #: Three colours and two shapes; the last is no concept of the model, but may be chosen.
 OPTIONS = ["wing_color::red", "wing_color::blue", "bill_shape::cone", "bill_shape::needle", "wing_color::green"]
