@@ -14,6 +14,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+import torch
+
 from kills import contents, killed
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 
@@ -28,7 +30,7 @@ MINE = {"mine.txt": "mine", "figures/mine.png": "mine"}
 def write(path: Path, files: Mapping[str, str], settings: Mapping[str, str], *, overwrite: bool = False) -> None:
     """Do a run that caches one thing and writes these files, the report last."""
     with RunFolder("toy", settings, path, overwrite=overwrite) as folder:
-        assert folder.cached("scores", settings, lambda: b"scored") == b"scored"
+        assert folder.cached("scores", settings, lambda: {"x": torch.zeros(1)})["x"] == 0
         for name, text in files.items():
             folder.write(name, text)
 

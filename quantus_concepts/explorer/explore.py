@@ -37,6 +37,7 @@ from captum_concepts.support.checks import (
 )
 from captum_concepts.support.files import check_target, write_atomically
 from captum_concepts.support.shown import describe, readable_name
+from quantus_concepts.explorer.policy import content_policy
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.attribution.regions import point_hits
 from quantus_concepts.metrics.host.alignment import Order, TruthLookup
@@ -192,10 +193,44 @@ def explore(
     >>> page.path.name
     'explore.html'
     """
+    target = None if out is None else check_target(check_path("out", out), "the page")
+    content = page_content(
+        model,
+        images,
+        labels=labels,
+        concept_labels=concept_labels,
+        points=points,
+        part_of_concept=part_of_concept,
+        class_names=class_names,
+        pictures=pictures,
+        n_images=n_images,
+        picture_size=picture_size,
+        batch_size=batch_size,
+    )
+    page = Explorer(page_html(title, content), len(content["pictures"]))
+    if target is not None:
+        page.save(target)
+    return page
+
+
+def page_content(
+    model: ConceptModel,
+    images: Tensor | ArrayLike | Iterable[object],
+    *,
+    labels: Tensor | ArrayLike | None = None,
+    concept_labels: Tensor | ArrayLike | None = None,
+    points: Tensor | ArrayLike | None = None,
+    part_of_concept: Tensor | ArrayLike | None = None,
+    class_names: Sequence[str] | None = None,
+    pictures: Tensor | ArrayLike | None = None,
+    n_images: int = 100,
+    picture_size: int = 320,
+    batch_size: int = 64,
+) -> dict[str, Any]:
+    """Return what a page of `explore` is made from, which JSON can hold; the arguments are those of `explore`."""
     n_images = check_whole("n_images", n_images, 1)
     picture_size = check_whole("picture_size", picture_size, 32)
     batch_size = check_whole("batch_size", batch_size, 1)
-    target = None if out is None else check_target(check_path("out", out), "the page")
     truth, truth_of = {}, TruthLookup(images, [model], class_names=class_names)
     for name, value, check in (
         ("labels", labels, to_classes),
@@ -234,15 +269,7 @@ def explore(
         content["labels"] = fields["labels"].tolist()
     if "concept_labels" in fields:
         content["present"] = ["".join(map(str, row)) for row in fields["concept_labels"].int().tolist()]
-    page = Explorer(_page(title, content), n)
-    if len(page.html) > MAX_MEGABYTES * _MEGABYTE:
-        raise ValueError(
-            f"The page would have {len(page.html) / _MEGABYTE:.0f} MB, more than {MAX_MEGABYTES:g}: pass fewer images "
-            f"(`n_images`) than {n}, or a smaller `picture_size`."
-        )
-    if target is not None:
-        page.save(target)
-    return page
+    return content
 
 
 def _collect_fields(images: Any, truth: dict[str, Any], n_images: int, order: Order) -> dict[str, Tensor]:
@@ -341,7 +368,8 @@ def _round_all(values: Tensor) -> list[float | None]:
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.double().tolist()]
 
 
-def _page(title: str, content: dict[str, Any]) -> str:
+def page_html(title: str, content: dict[str, Any]) -> str:
+    """Return the page of `page_content`; raise if it is too large."""
     environment = Environment(
         loader=PackageLoader("quantus_concepts.explorer", ""),
         autoescape=True,
@@ -352,7 +380,15 @@ def _page(title: str, content: dict[str, Any]) -> str:
     colours = (mpl.colormaps[PALETTE](np.arange(256))[:, :3] * 255).round().astype(int).tolist()
     # "<" is all that could end the script element early.
     data = json.dumps({**content, "colours": colours}, ensure_ascii=False).replace("<", "\\u003c")
-    page = environment.get_template("page.html.j2").render(title=title, data=Markup(data))
+    script = environment.get_template("explorer.js").render()
+    more = {"script": Markup(script), "policy": content_policy(script)}
+    page = environment.get_template("page.html.j2").render(title=title, data=Markup(data), **more)
+    if len(page) > MAX_MEGABYTES * _MEGABYTE:
+        n = len(content["pictures"])
+        raise ValueError(
+            f"The page would have {len(page) / _MEGABYTE:.0f} MB, more than {MAX_MEGABYTES:g}: pass fewer images "
+            f"(`n_images`) than {n}, or a smaller `picture_size`."
+        )
     # A name need not be text that UTF-8 can hold; in a string of JSON this writes it as it was.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 

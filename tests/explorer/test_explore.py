@@ -130,6 +130,8 @@ def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
             "  window.currentLogits = () => [...logitsOf(state.image)];\n  recall();\n  show();\n})();",
         )
         assert opened != page
+        # With another hash, the script needs the test's leave.
+        opened = opened.replace("\n<script>", '\n<script nonce="driver">')
         visits[name] = Visit(opened, CORRECT.replace("HASHES", json.dumps(hashes)), BEFORE)
     use = (
         READ
@@ -315,3 +317,13 @@ def test_channels_last_is_said():
     ):
         with pytest.raises(ValueError, match=r"channels first, but got \(\d, 32, 32, 3\). Move the channels"):
             call()
+
+
+def test_no_script_but_the_pages_own_is_executed(tmp_path: Path) -> None:
+    model, images = MODELS["pcbm"], IMAGES[:2]
+    page = explore(model, images).html
+    foreign = page.replace("<body>", "<body><script>window.bad = 1</script>")
+    result = visit_all(
+        {"page": Visit(foreign, "tell({ bad: window.bad ?? 0, shown: byId('classes').children.length })")}, tmp_path
+    )
+    assert result["page"] == {"bad": 0, "shown": 4}

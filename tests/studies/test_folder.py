@@ -52,7 +52,7 @@ def craft(path: Path, files: object, settings: object = None) -> Path:
 
 
 def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return f"{hashlib.sha256(text.encode()).hexdigest()} {len(text)}"
 
 
 def entries(folder: Path) -> list[str]:
@@ -161,12 +161,12 @@ def test_overwrite_removes_what_the_run_wrote_and_nothing_else(tmp_path):
 
 
 def test_overwriting_a_run_that_was_interrupted_keeps_its_cache(tmp_path):
-    interrupted(tmp_path / "run", lambda folder: folder.cached("net", 0, lambda: b"trained"), overwrite=True)
+    interrupted(tmp_path / "run", lambda folder: folder.cached("net", 0, lambda: {"x": torch.zeros(2)}), overwrite=True)
     with RunFolder("toy", SETTINGS, tmp_path / "run", overwrite=True) as folder:
-        assert folder.cached("net", 0, lambda: pytest.fail("trained again")) == b"trained"
+        assert folder.cached("net", 0, lambda: pytest.fail("trained again"))["x"].tolist() == [0, 0]
         folder.write(REPORT, "page")
     with RunFolder("toy", SETTINGS, tmp_path / "run", overwrite=True) as folder:
-        assert folder.cached("net", 0, lambda: b"trained anew") == b"trained anew"
+        assert folder.cached("net", 0, lambda: {"x": torch.ones(2)})["x"].tolist() == [1, 1]
 
 
 def test_a_file_that_was_changed_is_not_overwritten(tmp_path):
@@ -181,7 +181,7 @@ def test_a_file_that_was_changed_is_not_overwritten(tmp_path):
 def test_a_report_stands_only_in_a_complete_folder(tmp_path):
     path = run(tmp_path / "run")
     with RunFolder("toy", SETTINGS, path) as folder:
-        folder.cached("net", 0, lambda: b"x")
+        folder.cached("net", 0, lambda: {"x": torch.zeros(2)})
         assert (path / REPORT).exists()
         file = folder.file("results.csv")
         file.__enter__().write_text("half")
@@ -275,7 +275,18 @@ def test_a_link_to_a_folder_inside_a_listed_name_is_refused(tmp_path, home, name
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_names_that_lead_outside_are_no_names(tmp_path, home, overwrite):
     names = ["../home/photo.jpg", str(home / "photo.jpg"), "figures/../../home/photo.jpg", "..", ".", "", RUN, LOCK]
-    path = craft(tmp_path / "run", dict.fromkeys([*names, "a\0b", "x" * 5000, "\ud800"], digest(MINE)))
+    names += ["..\\photo.jpg", "C:\\x", "C:/x", "x:stream", "RUN.JSON", ".LOCK", "figures//a", "figures/", "a. ", "b."]
+    names += [
+        "nul",
+        "figures/COM1.txt",
+        "a/" * 20_000 + "a",
+        "figures/.part-a.svg",
+        "a/b/c/d/e",
+        "a\0b",
+        "x" * 5000,
+        "\ud800",
+    ]
+    path = craft(tmp_path / "run", dict.fromkeys(names, digest(MINE)))
     run(path, overwrite=overwrite)
     assert set(texts(path)) == {"figures/a.svg", "results.csv", REPORT}
     with RunFolder("toy", SETTINGS, path) as folder:
@@ -332,10 +343,58 @@ def test_what_is_in_a_cache_is_read_as_numbers_or_made_again(tmp_path, content):
     (file,) = (tmp_path / "run" / "cache").glob("*.safetensors")
     file.write_bytes(content)
     listed = json.loads((tmp_path / "run" / RUN).read_text())
-    listed["files"][f"cache/{file.name}"] = hashlib.sha256(content).hexdigest()
+    listed["files"][f"cache/{file.name}"] = f"{hashlib.sha256(content).hexdigest()} {len(content)}"
     (tmp_path / "run" / RUN).write_text(json.dumps(listed))
     with RunFolder("toy", SETTINGS, tmp_path / "run") as folder:
         assert folder.cached("net", 0, lambda: {"x": torch.arange(3)})["x"].tolist() == [0, 1, 2]
+        assert f"{file.name} of the cache could not be read" in folder.notes[0]
+
+
+def test_part_files_are_removed_only_where_this_run_wrote_them(tmp_path):
+    path = run(tmp_path / "run")
+    for overwrite in (False, True):
+        (path / ".part-results.csv").write_text(MINE)
+        with pytest.raises(ValueError, match=r"part-results.csv is in the way"):
+            run(path, settings=OTHER if overwrite else SETTINGS, overwrite=overwrite)
+        assert (path / ".part-results.csv").read_text() == MINE
+    (path / ".part-results.csv").unlink()
+    run(path, overwrite=True)
+    listed = json.loads((path / RUN).read_text())
+    (path / RUN).write_text(json.dumps({**listed, "writing": ["results.csv"]}))
+    (path / ".part-results.csv").write_text("half")
+    run(path)
+    assert not (path / ".part-results.csv").exists()
+    (path / f".part-{RUN}").write_text(MINE)
+    with pytest.raises(ValueError, match=r"part-run.json is a link, or no file"):
+        run(path)
+    assert (path / f".part-{RUN}").read_text() == MINE
+
+
+@needs_fork
+def test_a_lock_that_is_a_hard_link_is_not_emptied(tmp_path):
+    path = run(tmp_path / "run")
+    (tmp_path / "photo.jpg").write_text(MINE)
+    (path / LOCK).unlink()
+    os.link(tmp_path / "photo.jpg", path / LOCK)
+    with pytest.raises(ValueError, match=r"\.lock is a link"):
+        run(path)
+    assert (tmp_path / "photo.jpg").read_text() == MINE
+
+
+def test_large_files_that_a_stranger_lists_are_not_read(tmp_path, monkeypatch):
+    path = craft(tmp_path / "run", {"results.csv": digest(MINE)})
+    with (path / "results.csv").open("wb") as file:
+        file.truncate(10**12)
+    monkeypatch.setattr(folders, "hash_file", lambda path: pytest.fail("read"))
+    with pytest.raises(ValueError, match="not as this program wrote it"):
+        run(path)
+    monkeypatch.undo()
+    (path / "results.csv").unlink()
+    with (path / RUN).open("ab") as file:
+        file.truncate(6 * 10**9)
+    monkeypatch.setattr(folders.json, "loads", lambda text: pytest.fail("read"))
+    with pytest.raises(ValueError, match="holds other files"):
+        run(path)
 
 
 # What is cached
@@ -374,6 +433,6 @@ def test_a_cached_frame_comes_back_to_the_bit_with_its_notes(tmp_path):
 def test_what_differs_in_its_key_is_another_thing(tmp_path):
     with RunFolder("toy", SETTINGS, tmp_path / "run") as folder:
         for key in ({"seed": 0}, {"seed": 1}, torch.arange(2), torch.arange(3), ["0"], [0]):
-            marker = repr(key).encode()
-            assert folder.cached("x", key, lambda marker=marker: marker) == marker
-    assert len(list((tmp_path / "run" / "cache").glob("*.bin"))) == 6
+            marker = [*repr(key).encode()]
+            assert folder.cached("x", key, lambda marker=marker: {"x": torch.tensor(marker)})["x"].tolist() == marker
+    assert len(list((tmp_path / "run" / "cache").glob("*.safetensors"))) == 6

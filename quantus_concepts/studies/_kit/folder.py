@@ -18,17 +18,23 @@ import pandas as pd
 import safetensors.torch
 import typer
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
 from torch import Tensor
 
+from captum_concepts.support.files import reason_of
 from captum_concepts.support.fingerprints import fingerprint_of, hash_file
 
 PROGRAM = "quantus-concepts"
 RUN, LOCK, CACHE, REPORT = "run.json", ".lock", "cache", "report.html"
+#: Largest run.json that is read, in bytes, and most parts of a name in it.
+_MAX_RUN, _MAX_PARTS = 16_000_000, 4
+#: How every run.json begins.
+_HEAD = f'{{\n "program": "{PROGRAM}"'.encode()
+#: Parts of names that some system takes for a separator, a drive, a device, or another name.
+_ODD = re.compile(r"\.part-.*|.*[\\:\x00-\x1f\ud800-\udfff].*|.*[. ]|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.I | re.S)
 #: Seconds in which the reading processes of a killed run end and give the lock free.
 _PATIENCE = 10.0
 
-Cached = TypeVar("Cached", pd.DataFrame, dict[str, Tensor], bytes)
+Cached = TypeVar("Cached", pd.DataFrame, dict[str, Tensor])
 
 
 class RunFolder:
@@ -54,6 +60,8 @@ class RunFolder:
         self._named = None if out is None else Path(out).expanduser()
         self.path = self._named or self._root
         self._files: dict[str, str] = {}
+        self._writing: set[str] = set()
+        self._read: list[Path] = []
         self._new = False
         self._made: list[Path] = []
         self._lock: Any = None
@@ -73,6 +81,8 @@ class RunFolder:
             self._new = earlier is None
             self._files = {} if earlier is None else earlier["files"]
             self._check_listed()
+            for name in () if earlier is None else earlier["writing"]:
+                self._remove_abandoned(name)
             if earlier is not None and self.overwrite and (self._is_ours(REPORT) or self._difference(earlier)):
                 self._remove_listed()
             self._write_run()
@@ -97,6 +107,11 @@ class RunFolder:
             typer.echo(
                 f"What is finished is kept: the same command with --out {self.path} goes on from there.", err=True
             )
+        if isinstance(error, Exception) and self._read:
+            typer.echo(
+                f"It read results of an earlier run, {self._read[-1]} last: if they are damaged, add --overwrite.",
+                err=True,
+            )
         self._leave()
 
     def note(self, *texts: str) -> None:
@@ -106,29 +121,29 @@ class RunFolder:
     @contextmanager
     def file(self, name: str) -> Iterator[Path]:
         """Yield a temporary path in place of a file, which is renamed to the file when the block ends well."""
-        target, temporary = self._place(name), self._place(_temporary(name))
+        target, temporary = self._place(name), self.path / _temporary(name)
         if os.path.lexists(target) and not self._is_ours(name):
             raise ValueError(f"{target} was not written by this program: move it away, or choose another --out.")
         if os.path.lexists(temporary):
-            if name not in self._files or not _is_plain(temporary):
-                raise ValueError(f"{temporary} is in the way: move it away, or choose another folder (--out).")
-            temporary.unlink()
-        if name not in self._files:
-            self._list(name, "")
+            raise ValueError(f"{temporary} is in the way: move it away, or choose another folder (--out).")
+        self._writing.add(name)
+        self._write_run()
         with temporary.open("xb"):
             pass
         try:
             yield temporary
-            digest = hash_file(temporary)
+            content = f"{hash_file(temporary)} {temporary.stat().st_size}"
             if not name.startswith(f"{CACHE}/"):
                 # A folder with a report is complete.
                 self._remove(REPORT)
             self._remove(name)
-            self._list(name, digest)
+            self._files[name] = content
+            self._write_run()
             temporary.replace(target)
         finally:
             with suppress(OSError):
                 temporary.unlink()
+            self._writing.discard(name)
 
     def write(self, name: str, content: str | bytes) -> None:
         """Write one file; a text as UTF-8."""
@@ -144,17 +159,22 @@ class RunFolder:
         for suffix, read in _READERS.items():
             path = self.path / (stem + suffix)
             if self._is_ours(stem + suffix):
-                with suppress(OSError, ValueError, TypeError, KeyError, SafetensorError):
+                try:
                     content: Any = read(path)
-                    if self._is_ours(f"{stem}.notes"):
-                        self.note(*json.loads((self.path / f"{stem}.notes").read_text(encoding="utf-8")))
+                    notes = self.path / f"{stem}.notes"
+                    told = json.loads(notes.read_text(encoding="utf-8")) if self._is_ours(f"{stem}.notes") else []
+                    self.note(*map(str, told))
+                except Exception as error:  # a damaged file may raise anything
+                    self.note(f"{path.name} of the cache could not be read ({reason_of(error)}): it was made anew.")
+                else:
+                    self._read.append(path)
                     return content
         before = list(self.notes)
         with warnings_as_notes(self):
             made = make()
         if new := [note for note in self.notes if note not in before]:
             self.write(f"{stem}.notes", json.dumps(new))
-        suffix = ".csv" if isinstance(made, pd.DataFrame) else ".bin" if isinstance(made, bytes) else ".safetensors"
+        suffix = ".csv" if isinstance(made, pd.DataFrame) else ".safetensors"
         with self.file(stem + suffix) as path:
             _write(made, path)
         # As the same command reads it again.
@@ -179,16 +199,18 @@ class RunFolder:
 
     def _read_run(self) -> dict[str, Any] | None:
         """Return what run.json says; None where there is none of ours."""
-        if not _is_plain(self.path / RUN):
+        path = self.path / RUN
+        if not _is_plain(path) or path.stat().st_size > _MAX_RUN:
             return None
         try:
-            run = json.loads((self.path / RUN).read_text(encoding="utf-8"))
+            run = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(run, dict) or run.get("program") != PROGRAM or not isinstance(run.get("files"), dict):
             return None
-        files = {name: digest for name, digest in run["files"].items() if _is_inside(name) and isinstance(digest, str)}
-        return run | {"files": files}
+        writing = run["writing"] if isinstance(run.get("writing"), list) else []
+        files = {name: text for name, text in run["files"].items() if _is_inside(name) and isinstance(text, str)}
+        return run | {"files": files, "writing": [name for name in writing if _is_inside(name)]}
 
     def _check(self, run: dict[str, Any] | None) -> None:
         """Raise where something of the user's, a link, or another run is in the way."""
@@ -196,9 +218,13 @@ class RunFolder:
             raise ValueError(f"The output folder {self.path} is a file. Choose a folder (--out).")
         entries = sorted(entry.name for entry in self.path.iterdir()) if self.path.exists() else []
         for name in entries:
-            kind = (self.path / name).lstat().st_mode
-            if (name in (RUN, LOCK, _temporary(RUN)) and not stat.S_ISREG(kind)) or (
-                name in (CACHE, "figures", "tables") and run is not None and not stat.S_ISDIR(kind)
+            entry = (self.path / name).lstat()
+            if (
+                (name in (RUN, LOCK, _temporary(RUN)) and not stat.S_ISREG(entry.st_mode))
+                or (name in (CACHE, "figures", "tables") and run is not None and not stat.S_ISDIR(entry.st_mode))
+                # Some versions of filelock empty the file that they lock, and with it what it is a hard link to.
+                or (name == LOCK and (entry.st_nlink > 1 or (run is not None and entry.st_size)))
+                or (name == _temporary(RUN) and not _is_part_of_run(self.path / name))
             ):
                 raise ValueError(f"{self.path / name} is a link, or no file or folder of this program. Remove it.")
         # What a run leaves that was killed before it wrote its run.json.
@@ -249,20 +275,24 @@ class RunFolder:
     def _is_ours(self, name: str) -> bool:
         """Whether a file is there and holds what run.json says."""
         path = self.path / name
+        digest, _, size = self._files.get(name, "").partition(" ")
         return (
-            bool(self._files.get(name))
+            bool(digest)
             and all(map(_is_folder, self._parents(name)))
             and _is_plain(path)
-            and hash_file(path) == self._files[name]
+            and size == str(path.stat().st_size)
+            and hash_file(path) == digest
         )
 
     def _remove(self, name: str) -> None:
         if self._is_ours(name):
             (self.path / name).unlink()
 
-    def _list(self, name: str, digest: str) -> None:
-        self._files[name] = digest
-        self._write_run()
+    def _remove_abandoned(self, name: str) -> None:
+        """Remove what a run left of a file that it was writing when it was killed."""
+        temporary = self.path / _temporary(name)
+        if all(map(_is_folder, self._parents(name))) and _is_plain(temporary):
+            temporary.unlink()
 
     def _remove_listed(self) -> None:
         """Remove the files that run.json lists, and the folders left empty."""
@@ -270,9 +300,6 @@ class RunFolder:
         # The report first: a folder with a report is complete.
         for name in sorted(self._files, key=lambda name: name != REPORT):
             self._remove(name)
-            temporary = self.path / _temporary(name)
-            if all(map(_is_folder, self._parents(name))) and _is_plain(temporary):
-                temporary.unlink()
             folders.update(filter(_is_folder, self._parents(name)))
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
             with suppress(OSError):  # holds files of the user's
@@ -281,9 +308,10 @@ class RunFolder:
 
     def _write_run(self) -> None:
         run = {"program": PROGRAM, "command": self.command, "settings": self.settings, "files": self._files}
+        run["writing"] = sorted(self._writing)
         temporary = self.path / _temporary(RUN)
         temporary.unlink(missing_ok=True)
-        with temporary.open("x", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
             json.dump(run, file, indent=1)
         temporary.replace(self.path / RUN)
 
@@ -327,10 +355,19 @@ def _temporary(name: str) -> str:
     return str(pure.with_name(f".part-{pure.name}"))
 
 
-def _is_inside(name: str) -> bool:
-    """Whether a name is that of a file inside a folder, and not one by which the folder is run."""
-    pure = PurePosixPath(name)
-    return bool(pure.parts) and not pure.is_absolute() and ".." not in pure.parts and str(pure) not in (RUN, LOCK)
+def _is_inside(name: object) -> bool:
+    """Whether a name is that of a file inside a folder on every system, and not one by which the folder is run."""
+    if not isinstance(name, str) or len(name) > 1000 or name.casefold() in (RUN, LOCK):
+        return False
+    parts = name.split("/")
+    return len(parts) <= _MAX_PARTS and not any(part == "" or _ODD.fullmatch(part) for part in parts)
+
+
+def _is_part_of_run(path: Path) -> bool:
+    """Whether a file holds the beginning of a run.json, as a killed run leaves it."""
+    with path.open("rb") as file:
+        content = file.read(len(_HEAD))
+    return _HEAD.startswith(content)
 
 
 def _is_plain(path: Path) -> bool:
@@ -351,10 +388,8 @@ def warnings_as_notes(folder: RunFolder) -> Iterator[None]:
     folder.note(*(" ".join(str(warning.message).split()) for warning in caught))
 
 
-def _write(content: pd.DataFrame | Mapping[str, Tensor] | bytes, path: Path) -> None:
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif isinstance(content, pd.DataFrame):
+def _write(content: pd.DataFrame | Mapping[str, Tensor], path: Path) -> None:
+    if isinstance(content, pd.DataFrame):
         # The kind of each column stands in its head: a class may be called 001, and an empty text is no NaN.
         kinds = {name: "text" if content[name].dtype.kind == "O" else str(content[name].dtype) for name in content}
         content.rename(columns={name: f"{name}|{kind}" for name, kind in kinds.items()}).to_csv(path, index=False)
@@ -384,8 +419,4 @@ _CELLS: dict[str, Callable[[str], Any]] = {
     "f": lambda cell: float(cell or "nan"),
     "i": lambda cell: int(cell) if cell else pd.NA,
 }
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".csv": _read_frame,
-    ".safetensors": _read_tensors,
-    ".bin": Path.read_bytes,
-}
+_READERS: dict[str, Callable[[Path], Any]] = {".csv": _read_frame, ".safetensors": _read_tensors}

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from captum_concepts.support.files import printable
 from captum_concepts.support.progress import hide_bars
+from quantus_concepts.explorer.policy import content_policy
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
 from quantus_concepts.verdicts import verdict_of
@@ -335,8 +336,8 @@ def print_verdicts(verdicts: Sequence[Verdict], subject: str = "") -> None:
             typer.echo("  ".join([first, *rest]).rstrip())
 
 
-def render(template: str, **content: object) -> str:
-    """Render a template of ``studies/templates`` or of a study's folder, ``pasta/sheet.html.j2``."""
+def render(template: str, script: str = "", **content: object) -> str:
+    """Render a template of ``studies/templates`` or of a study's folder, ``pasta/sheet.html.j2``, and its script."""
     environment = Environment(
         loader=ChoiceLoader(
             [PackageLoader("quantus_concepts.studies", "templates"), PackageLoader("quantus_concepts.studies", "")]
@@ -346,7 +347,9 @@ def render(template: str, **content: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(signs=_signs, **content)
+    source = environment.get_template(script).render() if script else ""
+    policy = content_policy(source)
+    return environment.get_template(template).render(signs=_signs, policy=policy, script=Markup(source), **content)
 
 
 def _signs(text: str) -> Markup:

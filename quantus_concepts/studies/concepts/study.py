@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -29,7 +30,7 @@ from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.progress import progress
 from captum_concepts.support.running import device_of, to_model
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.explorer.explore import explore
+from quantus_concepts.explorer.explore import page_content, page_html
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptState, concept_state, score_ranges
 from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION
@@ -204,9 +205,11 @@ class OneSeed:
         shown = self._cached("gallery", self._shown)
         return draw_gallery(shown, self.data.class_names, self.data.concept_names)
 
-    def explorer(self) -> bytes:
+    def explorer(self) -> str:
         """Return the page that shows test images of all classes and on which their concepts can be corrected."""
-        return self._cached("explorer", self._explorer)
+        # A browser would execute a page from the cache: only what it is made from is kept.
+        content = bytes(self._cached("explorer", self._explorer)["content"].tolist())
+        return page_html("Concepts of the test images", json.loads(content))
 
     def _cached(self, name: str, make: Any) -> Any:
         def computed() -> Any:
@@ -419,7 +422,7 @@ class OneSeed:
             "predicted": guessed,
         }
 
-    def _explorer(self) -> bytes:
+    def _explorer(self) -> dict[str, Tensor]:
         data, fitted = self.data, self.models
         rows = np.linspace(0, len(data.test) - 1, min(N_EXPLORED, len(data.test))).astype(int)
         batch = collate([data.test[int(row)] for row in rows])
@@ -429,7 +432,7 @@ class OneSeed:
             RandomBank(control.bank.cavs, control.bank.intercepts, head)
             for control, head in zip(fitted.controls, heads, strict=True)
         )
-        page = explore(
+        content = page_content(
             model,
             batch.image,
             labels=batch_labels(batch),
@@ -438,9 +441,8 @@ class OneSeed:
             part_of_concept=data.part_of_concept,
             class_names=data.class_names,
             pictures=self._pictures(batch.image),
-            title="Concepts of the test images",
         )
-        return page.html.encode()
+        return {"content": torch.tensor(list(json.dumps(content).encode()), dtype=torch.uint8)}
 
     def _pictures(self, images: Tensor) -> Tensor:
         """Return images without the normalisation, which may leave a float image a hair outside [0, 1]."""

@@ -198,8 +198,9 @@ class Gallery:
         # The browser keeps answers under this name.
         data["id"] = fingerprint_of(questions, items, seed)[:12]
         # Only "<" could end the script element early.
-        script = Markup(json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
-        return render("pasta/sheet.html.j2", data=script, n_items=len(items), n_questions=len(questions), **content)
+        inside = Markup(json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
+        counts = {"n_items": len(items), "n_questions": len(questions)}
+        return render("pasta/sheet.html.j2", script="pasta/sheet.js", data=inside, **counts, **content)
 
     def _add(self, path: Path, picture: Tensor) -> str:
         # The name tells nothing of the file, so that nobody reads an explainer's name from the page.
