@@ -154,7 +154,7 @@ def peak_of(n: int) -> float:
     code = (
         "import resource, sys, torch; torch.set_num_threads(2); sys.path.insert(0, sys.argv[1]); import concepts as c;"
         "model = c.resnet_cbm(); n = int(sys.argv[2]);"
-        "c.score_concepts(model, c.batches(n, 96), part_of_concept=c.parts_of_concepts(), "
+        "c.score_concepts(model, c.batches(n, 96), truth={'part_of_concept': c.parts_of_concepts()}, "
         "class_concepts=torch.rand(c.N_CLASSES, c.N_CONCEPTS));"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
@@ -180,7 +180,8 @@ def run_large(what: str) -> None:
         metric = CLM(alpha=3, points=points.numpy(), part_of_concept=parts.numpy(), top_l=5)
         metric(model, images.numpy(), labels.numpy(), a_batch=np.ones((n, 1, 1, 1), np.float32), batch_size=n)
     else:
-        score_concepts(model, [(images, labels, concepts, points)], class_concepts=truth, part_of_concept=parts)
+        batches_of_one = [(images, labels, concepts, points)]
+        score_concepts(model, batches_of_one, class_concepts=truth, truth={"part_of_concept": parts})
 
 
 def peak_of_large(what: str) -> float:

@@ -199,9 +199,7 @@ def measure_score() -> list[Row]:
     tops, alphas = [1, 3, 5], [1, 3, 5]
 
     def in_one() -> object:
-        return score_concepts(
-            model, list(batches(n, SIZE)), class_concepts=truth, part_of_concept=parts, top_l=tops, alphas=alphas
-        )
+        return score_concepts(model, list(batches(n, SIZE)), class_concepts=truth, truth={"part_of_concept": parts})
 
     def one_by_one() -> object:
         scores = []

@@ -176,7 +176,7 @@ def write_files(folder: Path) -> list[Path]:
 
 def concept_rate(model: PostHocCBM, data: Drawn, loader: Any) -> float:
     """Return the images a second of `score_concepts`, everything it knows asked for."""
-    truth = {"class_concepts": data.class_concepts, "part_of_concept": data.part_of_concept}
+    truth = {"class_concepts": data.class_concepts, "truth": {"part_of_concept": data.part_of_concept}}
     return len(data) / timed(lambda: score_concepts(model, loader, **truth))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from quantus_concepts import painted_subject, score_concepts
+from quantus_concepts import UsualMetrics, painted_subject, score_concepts
 from quantus_concepts.painted.subject import RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.options import (
@@ -52,8 +52,7 @@ def collect(
         table = score_concepts(
             models,
             subject.loader(),
-            explanations=["value"],
-            top_l=NAMED,
+            UsualMetrics(explanations=["value"], top_l=NAMED),
             controls=controls,
             baselines=False,
             display_progressbar=progress,

@@ -16,7 +16,7 @@ from torch import nn
 from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import CEM, CGIM, Evaluation, compare, evaluate, plot_comparison
 from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference, seeds_interval
-from quantus_concepts.metrics import concept_state
+from quantus_concepts.metrics import UsualMetrics, concept_state
 
 RNG = np.random.default_rng(0)
 CLASSES = np.arange(20) % 4
@@ -227,7 +227,11 @@ def test_tables_of_score_concepts_give_both_kinds_of_cgim(tmp_path: Path) -> Non
         head = nn.Linear(3, 4)
         head.weight.data = torch.randn(4, 3, generator=generator)
         model = PostHocCBM(nn.Identity(), ConceptBank(torch.randn(3, 5, generator=generator)), head)
-        settings = {"class_concepts": truth, "concept_names": list("cab"), "top_l": [1, 2]}
+        settings = {
+            "class_concepts": truth,
+            "truth": {"concept_names": list("cab")},
+            "metrics": UsualMetrics(top_l=[1, 2]),
+        }
         state = concept_state({name: model}, [(features, labels, present)], **settings)
         by_class = [result.by_class for _, _, result in state.columns[0].results() if result.by_class]
         importances[name] = torch.stack([means for means, _ in by_class])

@@ -42,6 +42,7 @@ EXAMPLES = METRICS | {
     "Encoder": pasta.Encoder(PARTS),
     "Evaluation": quantus_concepts.Evaluation({"m": {"CEM": [0.5] * 99}}, pd.DataFrame({"value": WIDE[0].numpy()})),
     "Explorer": quantus_concepts.Explorer("<p>" * 999, 3, Path("deep") / LONG),
+    "InterventionAccuracy": metrics.InterventionAccuracy(),
     "Limits": metrics.Limits(),
     "MapExplanation": pasta.MapExplanation(torch.rand(3, 8, 8), torch.rand(8, 8)),
     "OpenClipEncoder": tiny_open_clip(),
@@ -58,6 +59,7 @@ EXAMPLES = METRICS | {
     "TCAVContrast": captum_concepts.TCAVContrast(1 / 3, 0.5),
     "TCAVScore": SCORE,
     "TCAVScores": captum_concepts.TCAVScores({str(i): SCORE for i in range(90)}),
+    "UsualMetrics": metrics.UsualMetrics(),
     "TrainingSettings": pasta.TrainingSettings(),
 }
 #: Modules print as all of torch's do: with the modules inside.

@@ -12,8 +12,9 @@ import torch
 
 from metric_inputs import CLASSES, IMAGES, LABELS, MODEL, TRUTH
 from quantus_concepts import CEM, headline, score_concepts, summarise, to_markdown
+from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.metrics.streaming.api import score_substitutions
+from quantus_concepts.metrics.streaming.substitutions import score_substitutions
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 HOSTILE = ["NA", "1", "", 'a "b", c', "x|y\\", "<b>*z*</b>", "umlaut ä\nsecond line", "../..", "nan"]
@@ -31,12 +32,13 @@ def summary() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
     loader = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS))]
-    settings: dict[str, Any] = {"class_concepts": TRUTH, "concept_names": HOSTILE[:5], "class_names": HOSTILE[5:]}
+    names: dict[str, Any] = {"concept_names": HOSTILE[:5], "class_names": HOSTILE[5:]}
+    settings: dict[str, Any] = {"class_concepts": TRUTH, "truth": names, "metrics": UsualMetrics(top_l=[1])}
     substituted = {"added": CLASSES, "removed": CLASSES, "threshold": 0.0}
     return {
-        "concepts": score_concepts({"NA": MODEL}, loader, **settings, top_l=(1,)),
-        "images": score_concepts(MODEL, loader, **settings, top_l=(1,), per_image=True),
-        "substitutions": score_substitutions(MODEL, loader, **settings, **substituted),
+        "concepts": score_concepts({"NA": MODEL}, loader, **settings),
+        "images": score_concepts(MODEL, loader, **settings, per_image=True),
+        "substitutions": score_substitutions(MODEL, loader, class_concepts=TRUTH, **names, **substituted),
         "explanations": pd.DataFrame(
             {"label": ["", ""], "modality": ["map", "map"], "Q1": [1.25, math.nan], "reason": ["", "why"]}
         ),
@@ -83,7 +85,10 @@ def test_the_headline_is_one_number_a_metric() -> None:
     images, labels = torch.rand(20, 3, 12, 12, generator=generator), torch.arange(20) % N_CLASSES
     concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=generator)
     truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator)
-    settings: dict[str, Any] = {"controls": {"random banks": [SharingConceptModel(1)]}, "top_l": [3, 1]}
+    settings: dict[str, Any] = {
+        "controls": {"random banks": [SharingConceptModel(1)]},
+        "metrics": UsualMetrics(top_l=[3, 1]),
+    }
     batches = [(images, labels, concepts)]
     table = score_concepts({"my model": SharingConceptModel()}, batches, class_concepts=truth, **settings)
     rows = headline(table).set_index("metric")

@@ -11,7 +11,7 @@ import pandas as pd
 from torch.utils.data import DataLoader
 
 from captum_concepts import PostHocCBM
-from quantus_concepts import compare, concept_state
+from quantus_concepts import UsualMetrics, compare, concept_state
 from quantus_concepts.datasets import CUB200
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.studies._models.named_networks import cut_network, load_network
@@ -33,10 +33,7 @@ def score(root: str, spec: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     state = concept_state(
         {"post-hoc CBM": model},
         DataLoader(test, 32),
-        class_concepts=test.class_concepts,
-        part_of_concept=test.part_of_concept,
-        top_l=(1,),
-        alphas=(1.0,),
+        UsualMetrics(top_l=[1], alphas=[1]),
         value_threshold=0.0,
         display_progressbar=True,
     )

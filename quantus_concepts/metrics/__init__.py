@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
-    from quantus_concepts.metrics.concepts.interventions import plot_interventions
+    from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, plot_interventions
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
     from quantus_concepts.metrics.contrast.idr import IDR
     from quantus_concepts.metrics.contrast.iir import IIR
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.discovered_plot import plot_discovered
     from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
+    from quantus_concepts.metrics.host.observing import UsualMetrics
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
     from quantus_concepts.metrics.ranges import score_ranges
-    from quantus_concepts.metrics.streaming.api import concept_state, score_concepts, score_substitutions
+    from quantus_concepts.metrics.streaming.api import concept_state, score_concepts
     from quantus_concepts.metrics.streaming.curves import intervention_curve
     from quantus_concepts.metrics.streaming.state import ConceptState
+    from quantus_concepts.metrics.streaming.substitutions import score_substitutions
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 
@@ -40,6 +42,7 @@ __all__ = [
     "MCS",
     "ConceptState",
     "Faithfulness",
+    "InterventionAccuracy",
     "Limits",
     "PASTAScore",
     "Patch",
@@ -47,6 +50,7 @@ __all__ = [
     "RegionAttributions",
     "Subject",
     "SubstitutionScore",
+    "UsualMetrics",
     "attribute_regions",
     "check_premise",
     "concept_state",

@@ -24,7 +24,7 @@ from quantus_concepts.metrics.host.checks import check_images, check_outputs, ch
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import share
-from quantus_concepts.metrics.host.observing import Scored
+from quantus_concepts.metrics.host.observing import Observed, Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 THRESHOLDS = tuple(range(10, 100, 10))
@@ -216,7 +216,7 @@ class Faithfulness(ConceptMetric):
         unknown = np.full(len(x_batch), np.nan)
         return FaithfulnessScored(scores[0], unknown, why, None, attributed.explained, scores[1], scores[2])
 
-    def keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Observed) -> None:
         """Keep what else the samples have."""
         scored = cast(FaithfulnessScored, scored)
         self.sufficiency, self.necessity = scored.sufficiency.tolist(), scored.necessity.tolist()

@@ -116,9 +116,7 @@ def painted_subject(
     --------
     >>> from quantus_concepts import painted_subject, score_concepts
     >>> subject = painted_subject(n_train=60, n_test=20, image_size=32, epochs=1)
-    >>> birds, models, baselines = subject.test, subject.models, subject.baselines
-    >>> truth = {name: getattr(birds, name) for name in ("class_concepts", "part_of_concept")}
-    >>> table = score_concepts(models, subject.loader(), **truth, controls=baselines)
+    >>> table = score_concepts(subject.models, subject.loader(), controls=subject.baselines)
     >>> {"CGIM", "CEM", "CLM"} <= set(table["metric"])
     True
     """

@@ -14,6 +14,7 @@ from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM, embed
 from captum_concepts.pictures.views import concept_views
 from quantus_concepts import score_concepts
 from quantus_concepts.functional import random_banks
+from quantus_concepts.metrics import UsualMetrics
 from simulated_device import simulated_device
 from tiny_models import seeded
 from untouched import untouched
@@ -78,7 +79,7 @@ def test_score_concepts_has_the_baseline_by_itself() -> None:
     runs: list[int] = []
     model.features.register_forward_hook(lambda *_: runs.append(1))
     class_concepts = torch.rand(K, L, generator=torch.Generator().manual_seed(3))
-    settings = {"class_concepts": class_concepts, "top_l": [1]}
+    settings = {"class_concepts": class_concepts, "metrics": UsualMetrics(top_l=[1])}
     table = score_concepts(model, BATCHES, **settings)
     assert len(runs) == len(BATCHES)
     expected = score_concepts(model, BATCHES, **settings, controls={"random banks": model.random_models()})

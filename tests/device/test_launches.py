@@ -92,7 +92,7 @@ def test_an_evaluation_of_three_metrics() -> None:
 
 def test_a_batch_of_the_stream() -> None:
     arrays = [torch.as_tensor(array) for array in (IMAGES, CLASSES, LABELS, POINTS)]
-    settings: dict[str, Any] = {"part_of_concept": PARTS, "class_concepts": CLASS_CONCEPTS, "top_l": (1, 3, 5)}
+    settings: dict[str, Any] = {"truth": {"part_of_concept": PARTS}, "class_concepts": CLASS_CONCEPTS}
 
     def run(n_batches: int) -> tuple[int, int]:
         return counts(lambda model: score_concepts(model, [tuple(arrays)] * n_batches, **settings))

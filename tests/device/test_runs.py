@@ -82,6 +82,7 @@ from quantus_concepts import (
     score_substitutions,
 )
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
+from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.metrics.pasta.rated_metrics import measure_maps
 from quantus_concepts.pasta import Embedder, TrainingSettings, score_masks, train_scorer
 from tiny_encoders import PoolingEncoder, tiny_open_clip
@@ -179,9 +180,9 @@ def run_concepts(device: torch.device, n: int) -> Any:
     return score_concepts(
         {"own": concept_model(device), "CBM": cbm(device)},
         loader,
+        UsualMetrics(top_l=[1, 2]),
         class_concepts=CLASS_CONCEPTS,
-        part_of_concept=PARTS,
-        top_l=(1, 2),
+        truth={"part_of_concept": PARTS},
         value_threshold=0.0,
     )
 

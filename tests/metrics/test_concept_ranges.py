@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from captum_concepts import PostHocCBM
 from quantus_concepts import score_concepts
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.metrics import ConceptState, concept_state
+from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, BATCH, CUTS = 11, 2, (0, 2, 8, 11)
@@ -79,11 +79,10 @@ def merged(model: Any, folder: Path, **settings: Any) -> ConceptState:
 def test_ranges_give_the_tables_of_one_pass(tmp_path):
     settings: dict[str, Any] = {
         "value_threshold": {"one": 0.1},
-        "top_l": (1, 2),
+        "metrics": [UsualMetrics(top_l=[1, 2]), InterventionAccuracy([0, 1, 3])],
         "seed": 3,
         "controls": {"random": [SharingConceptModel(seed) for seed in (7, 8, 9)]},
         "control_stride": 3,
-        "interventions": (0, 1, 3),
     }
     state = merged(MODELS, tmp_path, **settings)
     expected = score_concepts(MODELS, loader_of(DATA), **settings)
@@ -109,4 +108,4 @@ def test_other_ranges_and_states_raise():
     with pytest.raises(ValueError, match="`other` to have the models"):
         range_state(MODELS, 0, 2).merge(range_state(MODELS["one"], 2, 4))
     with pytest.raises(ValueError, match="`other` to have the columns"):
-        range_state(MODELS, 0, 2).merge(range_state(MODELS, 2, 4, top_l=(1,)))
+        range_state(MODELS, 0, 2).merge(range_state(MODELS, 2, 4, metrics=UsualMetrics(top_l=[1])))

@@ -16,6 +16,7 @@ from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, embed
 from quantus_concepts import CLM, score_concepts
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits, random_banks
+from quantus_concepts.metrics import InterventionAccuracy, UsualMetrics
 from quantus_concepts.metrics.concepts.locations import GaussianRegion
 from quantus_concepts.metrics.streaming.loader import EarlierPoints
 from reference import clm as reference_clm
@@ -53,7 +54,11 @@ CLASS_CONCEPTS = torch.rand(N_CLASSES, N_CONCEPTS, generator=torch.Generator().m
 
 
 def run(model: Any, samples: list[ConceptSample] = SAMPLES, batch_size: int = 4, **changed: Any) -> pd.DataFrame:
-    settings = {"top_l": TOPS, "alphas": ALPHAS, "class_concepts": CLASS_CONCEPTS, "part_of_concept": PARTS} | changed
+    names = [name for name in ("explanations", "top_l", "alphas") if name in changed]
+    usual = UsualMetrics(**{"top_l": TOPS, "alphas": ALPHAS} | {name: changed.pop(name) for name in names})
+    truth = {"part_of_concept": PARTS} | changed.pop("truth", {})
+    metrics = [usual, *changed.pop("metrics", [])]
+    settings = {"metrics": metrics, "class_concepts": CLASS_CONCEPTS, "truth": truth} | changed
     # Without a generator of its own a loader draws from the global one.
     return score_concepts(model, DataLoader(samples, batch_size, generator=torch.Generator()), **settings)
 
@@ -112,7 +117,7 @@ class TestBaselinesByHand:
         head.weight.data = torch.eye(2)
         model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(2)), head, values="raw")
         batches = [tuple(part[rows] for part in (self.ROWS, self.CLASSES, self.LABELS)) for rows in ([0, 1, 2], [3])]
-        return score_concepts(model, batches, class_concepts=self.CLASS_CONCEPTS, top_l=(1, 2), **changed)
+        return score_concepts(model, batches, UsualMetrics(top_l=[1, 2]), class_concepts=self.CLASS_CONCEPTS, **changed)
 
     def rows(self, table: pd.DataFrame, **fields: Any) -> list[float]:
         for name, value in fields.items():
@@ -215,8 +220,13 @@ def rows_and_images():
     with torch.no_grad():
         model.head[0].bias -= model(torch.stack([sample.image for sample in samples])).mean(0)
     added = np.arange(len(samples)) % 3
-    settings = {"top_l": (1,), "alphas": (3.0,), "explanations": ["contribution"], "interventions": (1,)}
-    settings |= {"value_threshold": 0.1, "added": added, "removed": added + 1}
+    settings = {
+        "top_l": (1,),
+        "alphas": (3.0,),
+        "explanations": ["contribution"],
+        "metrics": [InterventionAccuracy([1])],
+    }
+    settings |= {"value_threshold": 0.1, "truth": {"added": added, "removed": added + 1}}
     table, images = (run(model, samples, **settings, per_image=per_image) for per_image in (False, True))
     rows = table[(table["set"] == "all") & table["low"].notna()]
     assert {*zip(rows["metric"], rows["baseline"], strict=True)} == {*CLUSTERS}
@@ -284,7 +294,7 @@ def test_random_banks_are_controls():
     batches = [next(iter(DataLoader(make_samples(torch.float32), N)))]
     bank = ConceptBank.random(N_CONCEPTS, 6)
     model = PostHocCBM.fit(backbone, batches, bank=bank, random_banks=3)
-    settings = {"class_concepts": CLASS_CONCEPTS, "part_of_concept": PARTS, "concept_names": list("vwxyz")}
+    settings = {"class_concepts": CLASS_CONCEPTS, "truth": {"part_of_concept": PARTS, "concept_names": list("vwxyz")}}
     table = score_concepts(model, batches, **settings)
     # Each of several models has those that it has alone.
     other = PostHocCBM.fit(backbone, batches, bank=bank, random_banks=2, seed=1)
@@ -314,7 +324,8 @@ def test_location_of_a_control_is_scored_on_some_images_only():
 
 def test_bound_arrays_and_other_batches_give_the_same_as_the_samples():
     images, labels, concepts, points = next(iter(DataLoader(SAMPLES, N)))
-    truth = {"concept_labels": concepts, "points": points, "class_concepts": CLASS_CONCEPTS, "part_of_concept": PARTS}
+    truth = {"concept_labels": concepts, "points": points, "part_of_concept": PARTS}
+    usual = UsualMetrics(top_l=TOPS, alphas=ALPHAS)
     model = SharingConceptModel(dtype=torch.float64)
     expected = run(model)
     pd.testing.assert_frame_equal(run(model, batch_size=1), expected, atol=1e-6)
@@ -322,19 +333,19 @@ def test_bound_arrays_and_other_batches_give_the_same_as_the_samples():
         (DataLoader(TensorDataset(images, labels), 4), truth),
         ([images[:6], images[6:]], truth | {"labels": labels}),
     ):
-        table = score_concepts(model, loader, top_l=TOPS, alphas=ALPHAS, **bound)
+        table = score_concepts(model, loader, usual, class_concepts=CLASS_CONCEPTS, truth=bound)
         pd.testing.assert_frame_equal(table, expected, atol=1e-6)
     loader = DataLoader(TensorDataset(images, labels), 4, shuffle=True)
     with pytest.raises(ValueError, match=r"`loader` to give images in the order of `labels` but it has a sampler"):
-        score_concepts(model, loader, labels=labels)
+        score_concepts(model, loader, truth={"labels": labels})
 
 
 def test_only_what_the_truth_allows_is_scored():
     model = SharingConceptModel()
     loader = DataLoader([(sample.image.float(), sample.label) for sample in SAMPLES], 4)
     assert set(score_concepts(model, loader)["metric"]) == {"accuracy", "negative first"}
-    assert "CLM" not in set(run(model, part_of_concept=torch.full((N_CONCEPTS,), -1))["metric"])
-    some = run(model, part_of_concept=torch.tensor([0, -1, -1, 1, -1]), top_l=(1, 2, 3))
+    assert "CLM" not in set(run(model, truth={"part_of_concept": torch.full((N_CONCEPTS,), -1)})["metric"])
+    some = run(model, truth={"part_of_concept": torch.tensor([0, -1, -1, 1, -1])}, top_l=(1, 2, 3))
     assert set(some.loc[some["metric"] == "CLM", "l"]) == {1, 2}
     assert "negative first" not in set(run(model, explanations=("value",))["metric"])
 
@@ -455,12 +466,11 @@ class NanMaps(SharingConceptModel):
 NAN = SAMPLES[1]._replace(image=SAMPLES[1].image * torch.nan)
 BAD = [
     ({"samples": [SAMPLES[0], NAN]}, r"image 1 \(from 0\) holds NaN"),
-    ({"model": NanMaps()}, r"concept map of image 1 \(from 0\) holds NaN"),
     ({"samples": [(SAMPLES[0].image,)]}, "the classes of the images are missing"),
-    ({"class_names": ["a"]}, "`class_names` to hold 4 names but got 1"),
+    ({"truth": {"class_names": ["a"]}}, "`class_names` to hold 4 names but got 1"),
     ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
-    ({"part_of_concept": PARTS[:4]}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
-    ({"labels": np.zeros(4, int)}, r"`labels` to hold as many rows as `loader` gives images"),
+    ({"truth": {"part_of_concept": PARTS[:4]}}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
+    ({"truth": {"labels": np.zeros(4, int)}}, r"`labels` to hold as many rows as `loader` gives images"),
     ({"samples": [SAMPLES[0]._replace(label=N_CLASSES)]}, r"labels in 0\.\.3"),
 ]
 

@@ -13,6 +13,7 @@ from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts.models.interventions import Levels
 from quantus_concepts import intervention_curve, plot_interventions, score_concepts
 from quantus_concepts.functional import interval
+from quantus_concepts.metrics import InterventionAccuracy
 from telling_models import Shown, TellingModel, images_showing
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 from untouched import untouched
@@ -106,7 +107,7 @@ def test_batches_and_the_scorer_give_the_same():
     table = curve(values, counts=(1, 4))
     pd.testing.assert_frame_equal(curve(values, batch_size=5, counts=(1, 4)), table)
     loader = [(images_showing(values), LABELS, PRESENT)]
-    rows = score_concepts(decoder(), loader, top_l=(1,), interventions=(1, 4), controls=[decoder()])
+    rows = score_concepts(decoder(), loader, InterventionAccuracy([1, 4]), controls=[decoder()])
     rows = rows[rows["metric"] == "accuracy after interventions"]
     assert set(rows["model"]) == {"model"}
     answers = rows["baseline"].where(rows["baseline"] != "", "true labels")
@@ -117,10 +118,11 @@ def test_batches_and_the_scorer_give_the_same():
 
 def test_controls_with_levels_are_intervened_on():
     loader = [(images_showing(noisy()), LABELS, PRESENT)]
-    settings = {"top_l": (1,), "interventions": (0, 4), "controls": {"nothing": [decoder(), decoder()]}}
+    controls = {"nothing": [decoder(), decoder()]}
     # The second takes what is there for absent.
     levels = [Levels(torch.zeros(4), torch.ones(4)), Levels(torch.full((4,), 0.4), torch.full((4,), 0.4))]
-    rows = score_concepts({"model": decoder()}, loader, **settings, levels={"nothing": levels})
+    metric = InterventionAccuracy([0, 4], levels={"nothing": levels})
+    rows = score_concepts({"model": decoder()}, loader, metric, controls=controls)
     rows = rows[rows["metric"] == "accuracy after interventions"]
     control = rows[rows["model"] == "nothing"]
     assert control["explanation"].tolist() == ["random"] * 2
@@ -129,8 +131,9 @@ def test_controls_with_levels_are_intervened_on():
     # Right answers make one an oracle; of equal values the head says class 0, which 2 of 32 images are of.
     assert control["value"].tolist() == pytest.approx([before, (1 + 2 / 32) / 2])
     assert control["n"].tolist() == [2, 2]
-    with pytest.raises(ValueError, match="`levels` to hold a list of levels for 'nothing', one for each of its 2"):
-        score_concepts({"model": decoder()}, loader, **settings, levels={"nothing": levels[:1]})
+    metric = InterventionAccuracy([0, 4], levels={"nothing": levels[:1]})
+    with pytest.raises(ValueError, match="`levels` to hold a list of levels for 'nothing', one for each of its models"):
+        score_concepts({"model": decoder()}, loader, metric, controls=controls)
 
 
 def test_levels_are_those_of_the_model():
@@ -147,7 +150,7 @@ def test_levels_are_those_of_the_model():
     table = intervention_curve(cbm, loader, counts=[1], orders=["random"], levels=levels)
     # One bit of two set to 5 or -5 decides, for values are between 0 and 1.
     assert table["value"].tolist() == [1, 0]
-    with pytest.raises(ValueError, match=r"Interventions need .*`concept_labels`"):
+    with pytest.raises(ValueError, match=r"accuracy after interventions needs `concept_labels`"):
         intervention_curve(cbm, [(images, labels)], levels=levels)
 
 

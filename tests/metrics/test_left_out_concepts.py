@@ -31,9 +31,8 @@ def test_scores_take_the_truth_of_the_banks_concepts(birds, cbm):
     assert set(table[(table["item_kind"] == "concept") & (table["item"] != "")]["item"]) == set(cbm.bank.names)
     # Labels passed as arrays are those of the bank, in its order.
     labels = birds.select(cbm.bank.names)
-    names = ("concept_labels", "class_concepts", "part_of_concept")
-    passed = {name: getattr(labels, name) for name in names}
-    explicit = score_concepts(cbm, DataLoader(birds, 20), **passed, concept_names=cbm.bank.names)
+    truth = {name: getattr(labels, name) for name in ("concept_labels", "part_of_concept", "concept_names")}
+    explicit = score_concepts(cbm, DataLoader(birds, 20), class_concepts=labels.class_concepts, truth=truth)
     pd.testing.assert_frame_equal(table, explicit)
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import quantus_concepts
 from metric_inputs import metric_arguments
 from quantus_concepts import CEM, CGIM, CLM, SubstitutionScore, score_concepts
+from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.metrics.host.metric import nanmean
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
@@ -45,8 +46,9 @@ def scored():
     truth |= {"labels": rng.integers(0, N_CLASSES, N), "removed": rng.integers(-1, N_CONCEPTS, N)}
     fields = (images, truth["labels"], truth["concept_labels"], truth["points"])
     loader = DataLoader(TensorDataset(*map(torch.as_tensor, fields)), BATCH)
-    names = ("class_concepts", "part_of_concept", "added", "removed")
-    settings = {name: truth[name] for name in names} | {"top_l": (1, 2), "value_threshold": THRESHOLD}
+    given = {name: truth[name] for name in ("part_of_concept", "added", "removed")}
+    settings = {"class_concepts": truth["class_concepts"], "truth": given, "value_threshold": THRESHOLD}
+    settings |= {"metrics": UsualMetrics(top_l=[1, 2])}
     tables = (score_concepts(model, loader, **settings, per_image=each) for each in (False, True))
     return model, images, truth, *tables
 

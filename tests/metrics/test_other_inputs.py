@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM
-from quantus_concepts import CEM, CGIM, intervention_curve, score_concepts
+from quantus_concepts import CEM, CGIM, CLM, intervention_curve, score_concepts
+from quantus_concepts.metrics import UsualMetrics
 
 
 class Rows(nn.Module):
@@ -80,12 +81,12 @@ def test_rows_of_a_table_go_the_way_of_images():
     np.testing.assert_allclose(CEM(SHOWN[::-1])(cbm, rows[::-1], classes[::-1]), on_rows["CEM"][::-1])
 
     batches = [(ROWS[start : start + 2], classes[start : start + 2], SHOWN[start : start + 2]) for start in (0, 2)]
-    table = score_concepts(cbm, batches, top_l=[1], explanations=["contribution"])
+    table = score_concepts(cbm, batches, UsualMetrics(top_l=[1], explanations=["contribution"]))
     cem = table[(table["metric"] == "CEM") & (table["baseline"] == "")]["value"]
     assert cem.tolist() == pytest.approx([np.mean(on_rows["CEM"])] * 2)
     assert intervention_curve(cbm, batches, orders=["random"])["value"].iloc[0] == 1
     with pytest.raises(ValueError, match=r"`images` to have shape \(B, C, H, W\) but got \(2, 4\)"):
-        score_concepts(cbm, batches, top_l=[1], part_of_concept=[0, 0, 0])
+        score_concepts(cbm, batches, CLM(), truth={"part_of_concept": [0, 0, 0]})
     with pytest.raises(ValueError, match=r"`x_batch` to hold the values of 3 concepts.*got shape \(4, 4\)"):
         CEM(SHOWN)(None, rows, classes, rows)
 

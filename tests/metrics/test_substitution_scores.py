@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from quantus_concepts import SubstitutionScore, score_concepts, score_substitutions
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.functional.statistics.intervals import interval
+from quantus_concepts.metrics import UsualMetrics
 from telling_models import Recited, Shown, TellingModel, images_showing
 from tiny_models import SharingConceptModel
 
@@ -124,18 +125,18 @@ def test_a_column_is_what_the_metric_gives_and_models_of_one_backbone_share_it(p
 
 def test_score_concepts_with_a_threshold_has_the_same_rows(pairs):
     models, controls = {"a": sharing(), "b": sharing(1)}, [sharing(2), sharing(3)]
-    loader = DataLoader(pairs, 5)
+    loader, usual = DataLoader(pairs, 5), UsualMetrics(top_l=[1], alphas=[1])
     tables = (
         score_substitutions(models, loader, threshold=0, controls=controls),
-        score_concepts(models, loader, value_threshold=0, controls=controls, top_l=(1,), alphas=(1,)),
+        score_concepts(models, loader, usual, value_threshold=0, controls=controls),
     )
     columns = ["model", "metric", "value", "low", "high", "n", "undefined", "chance"]
     chosen = (table[table["metric"].isin(["S+", "S-", "recital"]) & (table["item_kind"] == "")] for table in tables)
     first, second = (table[columns].reset_index(drop=True) for table in chosen)
     pd.testing.assert_frame_equal(first, second)
-    assert not set(score_concepts(models["a"], loader, top_l=(1,))["metric"]) & {"S+", "S-", "recital"}
+    assert not set(score_concepts(models["a"], loader, usual)["metric"]) & {"S+", "S-", "recital"}
     with pytest.raises(ValueError, match="`value_threshold` with `added`"):
-        score_concepts(models["a"], loader, added=pairs.added, top_l=(1,))
+        score_concepts(models["a"], loader, usual, truth={"added": pairs.added})
 
 
 def test_accuracy_on_what_was_seen_and_controls(pairs):

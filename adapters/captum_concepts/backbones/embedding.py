@@ -25,9 +25,8 @@ from captum_concepts.support.running import (
 )
 from captum_concepts.support.shown import one_line
 
-#: Fields of a batch, in the order of a tuple; the last three only by name.
-FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")
-USUAL = FIELDS[:4]
+#: Fields of a batch, in the order of a tuple; others have a name, in a mapping or a named tuple.
+USUAL = ("images", "labels", "concept_labels", "points")
 #: Names of images and labels in processors and data sets of Hugging Face.
 _OTHER_NAMES = {"pixel_values": "images", "image": "images", "label": "labels"}
 
@@ -253,7 +252,7 @@ def read_batch(batch: Batch, name: str = "loader") -> dict[str, Any]:
         # A field's own name has precedence.
         renamed = {_OTHER_NAMES.get(str(key), str(key)): value for key, value in batch.items()}
         named = renamed | {str(key): value for key, value in batch.items()}
-        fields = {field: named[field] for field in FIELDS if named.get(field) is not None}
+        fields = {field: value for field, value in named.items() if value is not None}
         if "images" not in fields:
             raise ValueError(
                 f"Expected argument `{name}` to give dicts with the keys {list(USUAL)} (or 'pixel_values' and "
@@ -265,8 +264,9 @@ def read_batch(batch: Batch, name: str = "loader") -> dict[str, Any]:
             f"Expected argument `{name}` to give batches, tensors, tuples or dicts, but got {type(batch).__name__}."
         )
     fields = dict(zip(USUAL, batch, strict=False))
-    # Only a `SubstitutionSample` has these; a fifth item of another tuple has no known meaning.
-    return fields | {field: getattr(batch, field) for field in FIELDS[4:] if getattr(batch, field, None) is not None}
+    # The fifth item of a plain tuple has no known meaning.
+    further = {field: getattr(batch, field) for field in getattr(batch, "_fields", ())[len(USUAL) :]}
+    return fields | {field: value for field, value in further.items() if value is not None}
 
 
 def _check_batch(batch: Batch, required: int) -> dict[str, Tensor]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -21,16 +21,17 @@ from quantus_concepts.functional.concepts.cem_gain import gain_over_others
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order
+from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes
 from quantus_concepts.metrics.host.explanations import Explain
 from quantus_concepts.metrics.host.metric import ConceptMetric, nanmean
 from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts
 from quantus_concepts.metrics.host.observing import (
-    Batch,
     Counted,
     Known,
     Observed,
     Result,
+    UsualMetrics,
     counted,
     same,
     total,
@@ -164,7 +165,7 @@ class CEM(ConceptMetric):
     asks_concept_models = True
     sample_truth = ("concept_labels", "labels")
     needed = ("concept_labels",)
-    settings = ("top_l", "only_correct", "importance", "gain")
+    family = ()
     # Each sample that is zero has its reason.
     zero_says_nothing = False
     #: "", or in place of the model's importance the commonest concepts of all samples, or of the true class.
@@ -223,33 +224,37 @@ class CEM(ConceptMetric):
             self._bind(concept_labels=table)
 
     @property
+    def reads_correctness(self) -> bool:  # type: ignore[override]
+        """Whether scores depend on which samples are classified correctly."""
+        return self.only_correct
+
+    @property
     def label(self) -> str:
         """What it is called in a table."""
         return col.CEM_GAIN if self.gain else self.name
 
-    @property
-    def in_images(self) -> bool:
-        """Whether it has rows of tables of images."""
-        return not self.only_correct and self.baseline != col.COMMONEST_CONCEPT
-
-    def family(self) -> Hashable:
-        """Return what those that observe a batch together have in common."""
-        return tuple(id(value) for value in self.bound_truth.values())
-
     @classmethod
     def usual(cls, known: Known) -> Sequence[CEM]:
         """Return the usual variants for a table."""
-        metric, metrics = cls(), list[CEM]()
-        recites = known.baselines and known.class_concepts is not None
+        variants, metrics = known.variants, list[CEM]()
         for only_correct in (False, True):
-            own = metric.vary(only_correct=only_correct)
-            of_all = [own.vary(importance=kind, top_l=top) for kind in known.explanations for top in known.top_l]
-            metrics += of_all
-            other = own.vary(importance="", class_concepts=known.class_concepts)
-            metrics += [other.vary(baseline=col.CLASS_RECITAL, top_l=top) for top in known.top_l if recites]
-            metrics += [each.vary(gain=True, bounds=(-1.0, 1.0)) for each in of_all]
-            metrics += [other.vary(baseline=col.COMMONEST_CONCEPT, top_l=top) for top in known.top_l if known.baselines]
+            own = cls().vary(only_correct=only_correct)
+            by_top = [own.vary(top_l=top) for top in variants.top_l]
+            of_all = [each.vary(importance=kind) for kind in variants.explanations for each in by_top]
+            gains = [each.vary(gain=True, bounds=(-1.0, 1.0)) for each in of_all]
+            others = [baseline for each in by_top for baseline in each.baselines(known)]
+            recitals = [each for each in others if each.baseline == col.CLASS_RECITAL]
+            metrics += [*of_all, *recitals, *gains, *(each for each in others if each not in recitals)]
         return metrics
+
+    def baselines(self, known: Known) -> Sequence[CEM]:
+        """Return the commonest concepts of all samples, and those of the true class, in place of the model's."""
+        table = known.truth("class_concepts")
+        if self.gain or not known.baselines:
+            return ()
+        other = self.vary(importance="", class_concepts=table)
+        names = (col.COMMONEST_CONCEPT,) if table is None else (col.COMMONEST_CONCEPT, col.CLASS_RECITAL)
+        return [other.vary(baseline=name) for name in names]
 
     @classmethod
     def observe(cls, metrics: Sequence[CEM], batch: Batch) -> Ranked:
@@ -259,10 +264,10 @@ class CEM(ConceptMetric):
         found = batch.importance(kinds, labels.shape[1], "concept_labels")
         if batch.has_concepts:
             check_concepts("concept_labels", "(N, L)", labels, found.values.shape[2])
-        shows, ones, n_shown = batch.of_truth("shows", "concept_labels", labels_shown)
+        shows, ones, n_shown = batch.prepared_truth("shows", "concept_labels", labels_shown)
         shows, ones = shows.to(found.values.device), ones.to(found.values.device)
-        order = batch.order(kinds, found.values)[..., :top]
-        largest = batch.norms(kinds, found.values)
+        _check_tops(top, labels.shape[1])
+        order, largest = found.order[..., :top], found.norms
         wrong = torch.zeros_like(shows[:, 0])
         if any(metric.only_correct for metric in metrics):
             wrong = (batch.predicted != batch.labels.to(batch.predicted.device)).to(order.device)
@@ -283,7 +288,7 @@ class CEM(ConceptMetric):
             norms=largest.T,
             wrong=wrong,
             n_shown=n_shown,
-            clusters=torch.as_tensor(batch.given) if batch.given is not None else batch.classes.int(),
+            clusters=batch.clusters,
             labels=None if recital is None else batch.labels.int(),
             counts=counts,
             n_concepts=labels.shape[1],
@@ -301,10 +306,11 @@ class CEM(ConceptMetric):
         scores, norms = presence.mean(1).double(), observed.norms[:, place]
         first_scores = scores
         if self.gain:
-            counts, order = observed.counts[int(correct), place], observed.order[:, place, : self.top_l].long()
+            counts = cast(Tensor, observed.counts)[int(correct), place]
+            order = observed.order[:, place, : self.top_l].long()
             scores = gain_over_others(presence.double(), order, counts[:-1], counts[-1])
             chance = np.zeros(n)
-        clusters = observed.labels if self.baseline else observed.clusters
+        clusters = cast(Tensor, observed.labels if self.baseline else observed.clusters)
 
         def reasons() -> dict[str, Counted]:
             masks = {"the model's importances are NaN": norms.isnan()} if observed.explained is None else {}
@@ -317,8 +323,18 @@ class CEM(ConceptMetric):
     def _commonest(self, observed: Ranked) -> Result:
         """Return CEM of the l commonest concepts, named for all samples."""
         chance = observed.density[~observed.wrong.numpy()] if self.only_correct else observed.density
-        counts = observed.counts[int(self.only_correct), -1]
+        counts = cast(Tensor, observed.counts)[int(self.only_correct), -1]
         shown, n = counts[:-1].sort(descending=True).values[: self.top_l], int(counts[-1])
         value = int(shown.sum()) / (self.top_l * n) if n else math.nan
         summary = {"value": value, "n": n, "undefined": observed.n_samples - n}
         return Result(np.empty(0), {}, chance=nanmean(chance), summary=summary)
+
+
+def _check_tops(top: int, n_concepts: int) -> None:
+    """Raise for an l that is larger than the number of concepts."""
+    if top > n_concepts:
+        fitting = [usual for usual in UsualMetrics().top_l if usual <= n_concepts]
+        raise ValueError(
+            f"Expected argument `top_l` to lie in [1, {n_concepts}] but got {top}. Pass CEM(top_l={n_concepts}), or "
+            f"UsualMetrics(top_l={fitting}) to `score_concepts` as `metrics`."
+        )

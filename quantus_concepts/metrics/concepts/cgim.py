@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, ClassSums, cgim, cgim_reasons
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order
+from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import (
     SELECT,
     Truth,
@@ -30,7 +31,6 @@ from quantus_concepts.metrics.host.explanations import Explain
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
 from quantus_concepts.metrics.host.observing import (
-    Batch,
     Counted,
     Known,
     Observed,
@@ -135,7 +135,8 @@ class CGIM(ConceptMetric):
     of_samples = False
     asks_concept_models = True
     sample_truth = ("labels",)
-    settings = ("class_concepts", "per", "importance", "centred")
+    reads_correctness = True
+    family = ("class_concepts",)
     #: "", or in place of the model's importance one that is the same everywhere.
     baseline = ""
 
@@ -190,22 +191,22 @@ class CGIM(ConceptMetric):
         """What it is called in a table."""
         return col.CGIM_CORRELATION if self.centred else self.name
 
-    def family(self) -> Hashable:
-        """Return what those that observe a batch together have in common."""
-        return id(self.class_concepts), *(id(value) for value in self.bound_truth.values())
-
     @classmethod
     def usual(cls, known: Known) -> Sequence[CGIM]:
         """Return the usual variants for a table."""
-        if known.class_concepts is None:
+        table, metrics = known.truth("class_concepts"), list[CGIM]()
+        if table is None:
             return []
-        metric, metrics = cls(known.class_concepts), list[CGIM]()
         for per in ("concept", "class"):
+            metric = cls(table).vary(per=per)
             for centred in (False, True):
-                metrics += [metric.vary(per=per, centred=centred, importance=kind) for kind in known.explanations]
-            if known.baselines:
-                metrics.append(metric.vary(per=per, importance="", baseline=col.SAME_IMPORTANCE))
+                metrics += [metric.vary(centred=centred, importance=kind) for kind in known.variants.explanations]
+            metrics += metric.baselines(known)
         return metrics
+
+    def baselines(self, known: Known) -> Sequence[CGIM]:
+        """Return one whose importance is the same everywhere, which has no correlation."""
+        return [self.vary(importance="", baseline=col.SAME_IMPORTANCE)] if known.baselines and not self.centred else []
 
     @classmethod
     def observe(cls, metrics: Sequence[CGIM], batch: Batch) -> OfClasses:
@@ -216,25 +217,28 @@ class CGIM(ConceptMetric):
         found = batch.importance(kinds, n_concepts, "class_concepts")
         importance, n_others = found.values, 0
         metric._check_sizes(batch.logits.shape[1], importance.shape[2])
-        labels, predicted, n_used = batch.labels, batch.predicted, len(batch)
+        predicted, n_used = batch.predicted, len(batch)
         theta = linear_weights(batch.model.head if batch.has_concepts else batch.model)
         if not batch.has_concepts:
-            check_classes("y_batch", batch.given, n_classes)
+            # Explanations are on the host, and what they are compared with comes there in one transfer.
+            given = cast(np.ndarray, batch.given)
+            check_classes("y_batch", given, n_classes)
             usable = importance[0].isfinite().all(1)
             n_used = int(usable.sum())
             if theta is not None:
                 predicted, theta = to_host(predicted, theta)
-                expected = theta.to(importance.device, torch.float64)[batch.given]
+                expected = theta.to(importance.device, torch.float64)[given]
                 # Explanations that are theta in every sample are type 1.
                 is_theta = torch.allclose(importance[0][usable].double(), expected[usable], rtol=1e-5)
                 n_others = 0 if is_theta else n_used
         # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
         # explanation failed is left out; otherwise it would void its whole class.
+        labels = batch.tensor("labels", importance.device) if "labels" in batch.truth else batch.labels
         labels, predicted = labels.to(importance.device), predicted.to(importance.device)
         enters = labels == predicted
         if batch.given is not None:
             enters = enters & (labels == torch.as_tensor(batch.given, device=labels.device))
-        finite = batch.norms(kinds, importance).amax(0) < torch.inf
+        finite = found.norms.amax(0) < torch.inf
         sums = ClassSums(n_classes, len(kinds) * n_concepts, importance.device)
         sums.add(importance.transpose(0, 1).flatten(1), labels, enters & finite)
         return OfClasses(
@@ -262,7 +266,9 @@ class CGIM(ConceptMetric):
         if by_weight and observed.n_others == 0 and observed.theta is not None:
             means = observed.theta.double()
         scores = cgim(means, truth, self.per, self.centred).numpy()
-        result = Result(scores, {}, by_class=None if self.centred or self.per == "class" else (means, truth))
+        reasons: dict[str, Counted] = {}
+        by_class = None if self.centred or self.per == "class" else (means, truth)
+        result = Result(scores, reasons, by_class=by_class)
         n_classes, n_concepts = means.shape
         without = int(np.isnan(means.numpy()).any(1).sum())
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
@@ -270,13 +276,13 @@ class CGIM(ConceptMetric):
             result.outcome = "scores are over fewer classes, or NaN,"
         if without:
             reason = "a class has no correctly predicted sample with an explanation"
-            result.reasons[reason] = Counted(without, n_classes, "classes")
+            reasons[reason] = Counted(without, n_classes, "classes")
         whys = Counter(cgim_reasons(means, truth, self.per, self.centred) if np.isnan(scores).any() else ())
-        result.reasons |= {why: Counted(n, number, unit) for why, n in whys.items() if why not in ("", NO_CLASS)}
+        reasons |= {why: Counted(n, number, unit) for why, n in whys.items() if why not in ("", NO_CLASS)}
         if broken := int(observed.n_broken):
-            result.reasons["the model's importances are not finite"] = Counted(broken, observed.n)
+            reasons["the model's importances are not finite"] = Counted(broken, observed.n)
         if observed.why is not None:
-            result.reasons |= count_reasons(observed.why, observed.n)
+            reasons |= count_reasons(observed.why, observed.n)
         return result
 
     def _check_sizes(self, n_classes: int, n_concepts: int) -> None:

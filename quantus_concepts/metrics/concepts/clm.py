@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -23,11 +23,12 @@ from quantus_concepts.functional.attribution.regions import (
 )
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.locations import LACKS, Located, chance_at_places, hits_of_concepts, locate
+from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_images, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.explanations import Explain, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
-from quantus_concepts.metrics.host.observing import Batch, Counted, Known, Observed, Result, Scored, counted
+from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Result, Scored, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: The baselines of a table; those that are about the same maps as the concepts have no part specificity.
@@ -123,8 +124,7 @@ class CLM(ConceptMetric):
     bounds = (0.0, 1.0)
     asks_concept_models = True
     sample_truth = ("points", "masks")
-    settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept", "specificity")
-    observed_truth = ("points",)
+    family = ("threshold", "part_of_concept")
     makes_maps = True
     #: "", or what stands in place of the concept maps or of their parts.
     baseline = ""
@@ -263,32 +263,39 @@ class CLM(ConceptMetric):
         """What it is called in a table."""
         return col.PART_SPECIFICITY if self.specificity else self.name
 
-    def family(self) -> Hashable:
-        """Return what those that observe a batch together have in common."""
-        return self.threshold, self._parts.tobytes(), *(id(value) for value in self.bound_truth.values())
-
     @classmethod
     def usual(cls, known: Known) -> Sequence[CLM]:
         """Return the usual variants for a table; without those of an l that not enough concepts have a part for."""
-        if known.part_of_concept is None:
-            return []
-        tops = [top for top in known.top_l if top <= int((known.part_of_concept >= 0).sum())]
+        parts, variants = known.truth("part_of_concept"), known.variants
+        tops = [] if parts is None else [top for top in variants.top_l if top <= int((parts >= 0).sum())]
         if not tops:
             return []
-        metric = cls(part_of_concept=known.part_of_concept)
-        last = known.explanations[-1]
-        baselines = BASELINES if known.baselines else ()
-        variants = [(kind, "") for kind in known.explanations] + [(last, name) for name in baselines]
         metrics = []
         for specificity in (False, True):
-            for kind, name in variants:
-                if specificity and name in NOT_SPECIFIC:
-                    continue
-                own = metric.vary(importance=kind, baseline=name, specificity=specificity)
-                own.bounds = (-1.0, 1.0) if specificity else own.bounds
-                of_tops = sorted(tops)[:1] if specificity else tops
-                metrics += [own.vary(top_l=top, alpha=alpha) for top in of_tops for alpha in known.alphas]
+            metric = cls(part_of_concept=parts, specificity=specificity)
+            own = [metric.vary(importance=kind) for kind in variants.explanations]
+            of_tops = sorted(tops)[:1] if specificity else tops
+            for each in (*own, *own[-1].baselines(known)):
+                metrics += [each.vary(top_l=top, alpha=alpha) for top in of_tops for alpha in variants.alphas]
         return metrics
+
+    def with_truth(self, known: Known) -> CLM:
+        """Return the metric with the parts that a stream knows, if it was given none."""
+        parts = known.truth("part_of_concept")
+        if self.part_of_concept is not None or parts is None:
+            return self
+        return self.vary(part_of_concept=parts, _parts=parts)
+
+    def baselines(self, known: Known) -> Sequence[CLM]:
+        """Return the same maps at other parts, and other maps at the same parts."""
+        names = [name for name in BASELINES if not (self.specificity and name in NOT_SPECIFIC)]
+        return [self.vary(baseline=name) for name in names] if known.baselines and self.threshold is None else []
+
+    def missing(self, batch: Batch) -> str:
+        """Return the name of what a batch has to have and lacks, "" for nothing."""
+        if self.part_of_concept is None:
+            return "part_of_concept"
+        return "" if "points" in batch.truth or "points" in self.bound_truth else "points"
 
     @classmethod
     def observe(cls, metrics: Sequence[CLM], batch: Batch) -> Located:
@@ -332,8 +339,9 @@ class CLM(ConceptMetric):
             masks = {reason.format(top=self.top_l): lacks & (1 << bit) > 0 for bit, reason in enumerate(LACKS)}
             return counted(masks | {"the model's maps are not finite": np.isnan(scores) & (lacks == 0)}, n)
 
-        told = {} if self.baseline else reasons
-        return Result(scores, told, chance=chance, clusters=observed.clusters.numpy())
+        return Result(
+            scores, (lambda: {}) if self.baseline else reasons, chance=chance, clusters=observed.clusters.numpy()
+        )
 
     def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the hits (n,) of maps about parts (n,), or their part specificity, by pixels (n, P, Q) of parts."""

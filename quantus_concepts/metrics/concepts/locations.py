@@ -19,8 +19,9 @@ from quantus_concepts.functional.concepts.part_specificity import PartHits, part
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import ZERO
+from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.model import check_concepts, feature_norms
-from quantus_concepts.metrics.host.observing import Batch, Observed, same
+from quantus_concepts.metrics.host.observing import Observed, same
 
 
 def first_with_part(importance: Tensor, parts: np.ndarray, top: int) -> Tensor:
@@ -82,22 +83,26 @@ def locate(
 ) -> Located:
     """Return the hits of the maps of the first concepts by E kinds of importance; nothing waits for the device."""
     size, n, top, _ = batch.size, len(batch), max(tops), batch.features
-    importance = batch.importance(kinds, len(parts), "part_of_concept").values
+    found = batch.importance(kinds, len(parts), "part_of_concept")
+    importance = found.values
     check_concepts("part_of_concept", "(L,)", parts, importance.shape[2])
     device = importance.device
     # (n, E, T): the concepts, and the parts that they are about.
     ranked = first_with_part(importance, parts, top).transpose(0, 1)
     part = torch.as_tensor(parts, device=device)[ranked]
-    norms = batch.norms(kinds, importance).T
+    norms = found.norms.T
     points = to_numpy(batch.truth["points"])
     pixels = pixels_of(points, size).to(device)
     hidden = _at(pixels, part) < 0
     maps = batch.maps(ranked.flatten(1)).flatten(0, 1)
-    # Explanations agree on many concepts: each map is looked at once. Maps (U,) of images, their parts, and where from.
+    # Maps (U,) of images, their parts, and where they come from. Explanations agree on many concepts: on a CPU each map
+    # is looked at once; an accelerator would have to be waited for.
     image = torch.arange(n, device=device).repeat_interleave(len(kinds) * top)
-    _, inverse = torch.unique(image * len(parts) + ranked.flatten(), return_inverse=True)
-    first = torch.empty(int(inverse.max()) + 1, dtype=torch.int64, device=device)
-    first[inverse] = torch.arange(len(inverse), device=device)
+    inverse = first = torch.arange(len(image), device=device)
+    if device.type == "cpu":
+        inverse = torch.unique(image * len(parts) + ranked.flatten(), return_inverse=True)[1]
+        first = torch.empty(int(inverse.max()) + 1, dtype=torch.int64)
+        first[inverse] = torch.arange(len(inverse))
     maps, image, part_of_map = maps[first], image[first], part.flatten()[first]
     finite = finite_rows(maps)
 
@@ -113,8 +118,8 @@ def locate(
         asked = torch.zeros_like(part, dtype=torch.bool)
         asked[:, :, : max(specific_tops, default=0)] = True
         asked[:, -1] |= col.OTHER_PARTS in baselines
-        asks, of_last = torch.zeros(2, len(maps), dtype=torch.bool, device=device)
-        asks[inverse[asked.flatten()]] = True
+        asks, of_last = torch.zeros(2, len(maps), dtype=torch.int8, device=device)
+        asks, of_last = asks.scatter_reduce(0, inverse, asked.flatten().to(torch.int8), "amax") > 0, of_last > 0
         of_last[inverse.view(n, len(kinds), top)[:, -1].flatten()] = True
         is_own = torch.arange(pixels.shape[1], device=device) == part_of_map[:, None]
         everywhere = pixels[image].masked_fill(~(is_own | asks[:, None])[..., None], -1)
@@ -173,7 +178,7 @@ def locate(
         specific_tops=tuple(specific_tops),
         chance=means(chances, tops).float() if chances else None,
         lacks=lacks.to(torch.uint8),
-        clusters=torch.as_tensor(batch.given) if batch.given is not None else batch.classes.int(),
+        clusters=batch.clusters,
     )
 
 

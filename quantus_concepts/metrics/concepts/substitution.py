@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -18,11 +18,12 @@ from quantus_concepts.functional import substitution
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.substitution import MAJORITY, movement, recital
 from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_numbers
 from quantus_concepts.metrics.host.explanations import Explain
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import is_concept_model, share
-from quantus_concepts.metrics.host.observing import Batch, Known, Observed, Observer, Result, Scored, counted
+from quantus_concepts.metrics.host.observing import Known, Observed, Observer, Result, Scored, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 SCORES = ("added", "removed")
@@ -95,7 +96,7 @@ class SubstitutionScore(ConceptMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("added", "removed", "pairs")
     needed = ("added",)
-    settings = ("score", "threshold")
+    family = ("threshold",)
 
     def __init__(
         self,
@@ -156,20 +157,21 @@ class SubstitutionScore(ConceptMetric):
         """What it is called in a table."""
         return (col.PLUS if self.score == SCORES[0] else col.MINUS).metric
 
-    def family(self) -> Hashable:
-        """Return what those that observe a batch together have in common."""
-        return self.threshold, *(id(value) for value in self.bound_truth.values())
-
     @classmethod
     def usual(cls, known: Known) -> Sequence[SubstitutionScore]:
         """Return the usual variants for a table."""
-        return [cls(score=score).vary(needs_threshold=True) for score in SCORES]
+        return [cls(score=score).vary(threshold=None) for score in SCORES]
+
+    def missing(self, batch: Batch) -> str:
+        """Return the name of what a batch has to have and lacks, "" for nothing."""
+        return "value_threshold" if self.threshold is None and batch.threshold is None else super().missing(batch)
 
     @classmethod
     def observe(cls, metrics: Sequence[SubstitutionScore], batch: Batch) -> Substituted:
         """Look at the values of the concepts put in and taken out, by the threshold of the model or of the metric."""
-        added = batch.of("added")
-        removed = batch.of("removed") if "removed" in batch.truth else torch.full_like(added, -1)
+        # Concepts stay on the host, where they are checked without waiting for the device.
+        added = torch.as_tensor(batch.truth["added"])
+        removed = torch.as_tensor(batch.truth["removed"]) if "removed" in batch.truth else torch.full_like(added, -1)
         threshold = metrics[0].threshold if batch.threshold is None else batch.threshold
         return Substituted(
             scores=torch.stack(substitution(batch.values, added, removed, threshold), 1).float(),
@@ -183,11 +185,12 @@ class SubstitutionScore(ConceptMetric):
         scores = observed.scores[:, SCORES.index(self.score)].double().numpy()
         added, removed = observed.added.numpy(), observed.removed.numpy()
         unknown = added < 0
-        reasons = {"the concept put in is none of the model's": unknown}
-        if self.score == "removed":
-            unchanged = ((removed < 0) | (removed == added)) & ~unknown
-            reasons["no concept was taken out"], unknown = unchanged, unknown | unchanged
-        reasons["the model's values are NaN"] = np.isnan(scores) & ~unknown
+        unchanged = ((removed < 0) | (removed == added)) & ~unknown & (self.score == "removed")
+        reasons = {
+            "no concept was taken out": unchanged,
+            "the concept put in is none of the model's": unknown,
+            "the model's values are NaN": np.isnan(scores) & ~unknown & ~unchanged,
+        }
         return Result(scores, counted(reasons, len(added)), chance=CHANCE, clusters=observed.clusters.numpy())
 
 
@@ -205,35 +208,36 @@ class Recital(Observer):
     """Whether all of the class's concepts are predicted, also the one taken out."""
 
     name = col.RECITAL.metric
-    observed_truth = ("added",)
-    needs_threshold = True
+    sample_truth = needed = ("added",)
 
     def __init__(self, class_concepts: np.ndarray) -> None:
         self._class_concepts = torch.as_tensor(class_concepts >= MAJORITY)
 
-    @classmethod
-    def usual(cls, known: Known) -> Sequence[Recital]:
-        """Return the usual variants for a table."""
-        return [] if known.class_concepts is None else [cls(known.class_concepts)]
+    def missing(self, batch: Batch) -> str:
+        """Return the name of what a batch has to have and lacks, "" for nothing."""
+        return "value_threshold" if batch.threshold is None else super().missing(batch)
 
     @classmethod
     def observe(cls, metrics: Sequence[Recital], batch: Batch) -> Scored:
         """Compare the predicted concepts of some samples with those of their classes."""
         of_class = metrics[0]._class_concepts[batch.labels.cpu()]
-        return Scored(recital(batch.values, of_class, batch.threshold), clusters=pairs_of(batch))
+        return Scored(recital(batch.values, of_class, cast(float, batch.threshold)), clusters=pairs_of(batch))
 
 
 class Moves(Observer):
     """Changes of values and prediction from the image before a substitution to the one after it."""
 
     name = "moves"
-    observed_truth = ("added",)
-    needs_before = True
+    sample_truth = needed = ("added", "removed")
+
+    def missing(self, batch: Batch) -> str:
+        """Return the name of what a batch has to have and lacks, "" for nothing."""
+        return "before" if batch.before is None else super().missing(batch)
 
     @classmethod
     def observe(cls, metrics: Sequence[Moves], batch: Batch) -> Scored:
         """Compare the outputs of some samples, whatever the threshold."""
-        moved = movement(batch.before.values, batch.values, batch.of("added"), batch.of("removed"))
+        moved = movement(batch.before.values, batch.values, batch.truth["added"], batch.truth["removed"])
         rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)
         class_kept = (batch.predicted == batch.before.logits.argmax(1)).to(rises)
         columns = (moved.added, moved.removed, moved.others, rises, moved.selectivity, class_kept)

@@ -20,7 +20,7 @@ from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explain
 from quantus_concepts.metrics.host.model import share
-from quantus_concepts.metrics.host.observing import Scored
+from quantus_concepts.metrics.host.observing import Observed, Scored
 from quantus_concepts.metrics.host.record import OF_REGIONS, QuantusArguments
 
 #: Why a score is undefined whose patch was not made well enough.
@@ -194,7 +194,7 @@ class IIR(ReExplainingMetric):
         # A patch that has converged leaves the class as it was.
         yield UNCONVERGED, effect.same_class & converged
 
-    def keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Observed) -> None:
         """Keep what else the samples have."""
         scored = cast(Patched, scored)
         self.logit_distance, self.patch_size = scored.logit_distance, scored.patch_size

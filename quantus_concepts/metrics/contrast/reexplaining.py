@@ -51,6 +51,7 @@ class ReExplainingMetric(ConceptMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
     quantus_defaults = OF_REGIONS
+    reads_correctness = True
     # The second thing that is explained, as the reasons name it.
     other_side: str
     # Name of the second versions of the images, and what is wrong with one that is the image itself.

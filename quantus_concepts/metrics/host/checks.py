@@ -22,7 +22,7 @@ from quantus_concepts.functional.arguments import Numbers
 Explainer = TypeVar("Explainer")
 
 #: Ground truth of samples by the name of its argument, a row for each.
-Truth = dict[str, np.ndarray]
+Truth = dict[str, Any]
 
 
 def to_classes(name: str, value: Numbers, *, filled: bool = False) -> np.ndarray:

@@ -8,6 +8,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Self, Unpack
 
@@ -21,14 +22,15 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_keywords, check_whole, to_array, to_numpy
+from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.running import evaluation_mode, predict_logits, to_device, warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import in_order, names_of_models
+from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_explainer
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
 from quantus_concepts.metrics.host.observing import (
-    Batch,
     Counted,
     Observed,
     Observer,
@@ -41,6 +43,8 @@ from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Rec
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
 N_RECORDS = 256
 _COUNT = itemgetter(0)
+#: How attributions are treated, by the names of Quantus's attributes.
+TREATMENT = ("abs", "normalise", "normalise_func")
 
 
 class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
@@ -69,6 +73,8 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
     zero_says_nothing: bool = True
     # Smallest and largest score possible.
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    #: Whether scores depend on which samples are classified correctly.
+    reads_correctness: bool = False
     # Names of the attributes that a call sets.
     results: tuple[str, ...] = ()
 
@@ -110,10 +116,6 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         inputs, classes = to_numpy(batch.inputs), to_numpy(batch.classes)
         explain = Explain(metric.name, None, metric.asks_concept_models, batch.model, inputs, classes)
         return metric.score_batch(batch.model, inputs, classes, explain, **truth)
-
-    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
-        """Return ground truth of this name as an array, or raise; called for what is bound and for what is passed."""
-        return np.asarray(to_numpy(value), order="C")
 
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
@@ -211,10 +213,16 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         TypeError
             If `truth` has a name that the metric does not know.
         ValueError
-            As a call of the metric does.
+            As a call of the metric does, or if neither `y_batch` nor `labels` tell which samples are correct and the
+            metric depends on it.
         """
         self._check_names(truth, "update")
         if y_batch is None:
+            if self.reads_correctness and "labels" not in self.bound_truth and "labels" not in truth:
+                raise ValueError(
+                    f"{self.name} depends on which samples are classified correctly: pass their true classes as "
+                    "`labels`, or as `y_batch`, since without both the prediction would count as true."
+                )
             y_batch = _predicted_classes(model, x_batch)
         scored = self._score(
             *(model, x_batch, y_batch, a_batch, s_batch, truth, None, None),
@@ -262,9 +270,8 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         """
         if type(other) is not type(self):
             raise TypeError(f"Expected argument `other` to be a {type(self).__name__} but got {type(other).__name__}.")
-        if differing := [
-            name for name in self.settings if not _equal(getattr(self, name, None), getattr(other, name, None))
-        ]:
+        names = (*self.own_settings(), *TREATMENT)
+        if differing := [name for name in names if not is_same(getattr(self, name, None), getattr(other, name, None))]:
             raise ValueError(
                 f"Expected argument `other` to have the settings of this {self.name} but `{differing[0]}` differs."
             )
@@ -484,7 +491,18 @@ def _predicted_classes(model: nn.Module | None, x_batch: Numbers) -> np.ndarray:
     return predicted
 
 
-def _equal(first: object, second: object) -> bool:
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+def is_same(first: Any, second: Any) -> bool:
+    """Return whether two settings are the same, also those of another process: networks and arrays by their content."""
+    if first is second:
+        return True
+    if isinstance(first, nn.Module | torch.Tensor | np.ndarray):
+        return type(first) is type(second) and fingerprint_of(first) == fingerprint_of(second)
+    if isinstance(first, partial):
+        return isinstance(second, partial) and is_same(first.__reduce__()[2], second.__reduce__()[2])
+    if isinstance(first, tuple | list) and isinstance(second, tuple | list):
+        return len(first) == len(second) and all(map(is_same, first, second))
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(is_same(first[name], second[name]) for name in first)
+    if vars(type(first)).get("__eq__") is None and hasattr(first, "__dict__") and not callable(first):
+        return type(first) is type(second) and is_same(vars(first), vars(second))
     return bool(first == second)

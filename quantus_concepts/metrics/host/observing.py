@@ -1,31 +1,23 @@
-"""What metrics see of some samples, a `Batch`, and what they keep of them, `Observed`: one accumulator for all."""
+"""What metrics keep of batches, `Observed`, and what observes them, `Observer`: one accumulator for all."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.models.interventions import Levels
-from captum_concepts.support.running import predict_logits
-from quantus_concepts.functional.concepts.ranking import rank_concepts
+from captum_concepts.support.checks import as_list, check_choice, check_range, check_whole, to_numpy
+from captum_concepts.support.running import to_host
 from quantus_concepts.metrics.host.alignment import ModelNames
-from quantus_concepts.metrics.host.checks import Truth, checked_classes
-from quantus_concepts.metrics.host.explanations import FAILED, Explain
-from quantus_concepts.metrics.host.model import (
-    concept_importances,
-    concept_maps,
-    concept_outputs,
-    is_concept_model,
-    shared_features,
-    shared_outputs,
-)
+from quantus_concepts.metrics.host.batch import Batch
+from quantus_concepts.metrics.host.explanations import FAILED
+from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 
@@ -91,9 +83,10 @@ class Observed:
         return replace(self, **{name: value.clone() for name, value in own.items() if isinstance(value, Tensor)})
 
     def on_host(self) -> Self:
-        """Return the same on the CPU."""
-        tensors = {name: value.cpu() for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **tensors)  # type: ignore[type-var]
+        """Return the same on the CPU, in one transfer."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        tensors = dict(zip(tensors, to_host(*tensors.values()), strict=True))
+        return replace(self, **tensors)
 
 
 class Keeper:
@@ -141,7 +134,7 @@ class Keeper:
                 continue
             if new:
                 self._join(name)
-            rows[name] = self._rows[name].rows.cpu()
+            rows[name] = self._rows[name].rows
         unknown = dict.fromkeys(self._kind.__dataclass_fields__)
         return self._kind(**unknown | rows | self._rest).on_host()
 
@@ -166,245 +159,86 @@ class Scored(Observed):
     explained: bool | None = None
 
 
-class Importance(NamedTuple):
-    """Importances (E, n, L) of several kinds; of given explanations what is wrong with them."""
-
-    values: Tensor
-    why: np.ndarray | None = None
-    explained: bool | None = None
-
-
-class _Every(NamedTuple):
-    kinds: tuple[str, ...]
-    values: Tensor
-
-
-class Batch:
-    """Some samples for one model; what metrics ask for is computed once.
-
-    `classes` (n,) are those explained, the predicted ones if None. `explain` gives explanations where the model has no
-    importances of its own, in a call of Quantus.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        inputs: Any,
-        classes: np.ndarray | None,
-        truth: Truth,
-        explain: Explain | None = None,
-        *,
-        features: Tensor | None = None,
-        before: Any = None,
-        number: int = 0,
-        threshold: float | None = None,
-        levels: Levels | None = None,
-        kinds: Sequence[str] = (),
-        shared: dict[Hashable, Any] | None = None,
-    ) -> None:
-        self.model, self.inputs, self.given, self.truth, self.explain = model, inputs, classes, truth, explain
-        self.number, self.threshold, self.levels = number, threshold, levels
-        #: What is the same for all models of a batch.
-        self._shared = {} if shared is None else shared
-        #: The kinds of importance that all metrics together ask for.
-        self._kinds = tuple(kinds)
-        self._features, self._before = features, before
-        self._once: dict[Hashable, Any] = {}
-        #: Whether the model is a concept model; else it is a head, if there is one, and the inputs are values (n, L).
-        self.has_concepts = inputs.ndim in (2, 4) and is_concept_model(model)
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        return int(self.inputs.shape[-2]), int(self.inputs.shape[-1])
-
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what `make` returns, made once for each key."""
-        if key not in self._once:
-            self._once[key] = make()
-        return self._once[key]
-
-    def of_truth(self, key: Hashable, name: str, make: Callable[[Tensor], Any]) -> Any:
-        """Return what `make` returns for ground truth on the device of the values, once for all models of a batch."""
-        device = self.values.device
-        known = self._shared.get((key, device))
-        # The truth is held: another one could get its identity.
-        if known is None or known[0] is not self.truth[name]:
-            known = self._shared[key, device] = self.truth[name], make(self.of(name, device))
-        return known[1]
-
-    @cached_property
-    def features(self) -> Tensor | None:
-        """What the backbone gives, if the model shares it."""
-        known = self._features is not None or isinstance(self.inputs, Tensor)
-        return self._features if known else shared_features(self.model, self.inputs)
-
-    @cached_property
-    def outputs(self) -> Any:
-        """Values (n, L) and logits (n, K) of a concept model."""
-        if isinstance(self.inputs, Tensor):
-            return concept_outputs(self.model, self.inputs, self.features)
-        # Features that are there already: a block may have no room to share them.
-        return shared_outputs(self.model, self.inputs, vars(self).get("features"))
-
-    @property
-    def has_before(self) -> bool:
-        """Whether there are images without a substitution."""
-        return self._before is not None
-
-    @cached_property
-    def before(self) -> Any:
-        """The outputs of the images before their substitution; None where there are none."""
-        return None if self._before is None else concept_outputs(self.model, *self._before)
-
-    @cached_property
-    def values(self) -> Tensor:
-        """Concept values (n, L)."""
-        return self.outputs.values if self.has_concepts else torch.as_tensor(self.inputs)
-
-    @cached_property
-    def logits(self) -> Tensor:
-        """Class logits (n, K)."""
-        if self.has_concepts:
-            return self.outputs.logits
-        return predict_logits(self.model, self.inputs, **(self.explain.predict_kwargs if self.explain else {}))
-
-    @cached_property
-    def predicted(self) -> Tensor:
-        """The predicted classes (n,)."""
-        return self.logits.argmax(1)
-
-    @cached_property
-    def classes(self) -> Tensor:
-        """The explained classes (n,)."""
-        return self.predicted if self.given is None else checked_classes(self.given, self.logits)
-
-    def of(self, name: str, device: torch.device | None = None) -> Tensor:
-        """Return ground truth of a name on a device, by default that of the values."""
-        return torch.as_tensor(self.truth[name], device=self.values.device if device is None else device)
-
-    @cached_property
-    def labels(self) -> Tensor:
-        """The true classes (n,); without them those explained."""
-        if "labels" in self.truth:
-            return self.of("labels", self.predicted.device)
-        return self.classes if self.has_concepts else torch.as_tensor(self.given, device=self.predicted.device)
-
-    def importance(self, kinds: Sequence[str], n_concepts: int, truth: str) -> Importance:
-        """Return the importances of the model's own kinds, or the explanations of a call in their place."""
-        if not self.has_concepts:
-            given = self.explain.of_concepts(n_concepts, truth)  # type: ignore[union-attr]
-            return Importance(
-                torch.as_tensor(given.values)[None].expand(len(kinds), -1, -1), given.why, given.explained
-            )
-
-        every = self._every(tuple(kinds))
-        return Importance(
-            every.values if every.kinds == tuple(kinds) else every.values[[*map(every.kinds.index, kinds)]]
-        )
-
-    def _every(self, kinds: tuple[str, ...]) -> Any:
-        """Return all kinds of importance (E, n, L) that are asked for, with their norms and orders."""
-        if not {*kinds} <= {*self._kinds}:
-            self._kinds = tuple(dict.fromkeys((*self._kinds, *kinds)))
-
-        def make() -> Any:
-            found = concept_importances(self.model, self.values, self.classes, self._kinds)
-            return _Every(self._kinds, torch.stack([*found.values()]))
-
-        return self.once(("importance", self._kinds), make)
-
-    def order(self, kinds: Sequence[str], importance: Tensor) -> Tensor:
-        """Return the concepts by these importances (E, n, L), the most important first."""
-        if not self.has_concepts:
-            return rank_concepts(importance, importance.shape[2])
-        every = self._every(tuple(kinds))
-        order = self.once(("order", every.kinds), lambda: rank_concepts(every.values, importance.shape[2]))
-        return order if every.kinds == tuple(kinds) else order[[*map(every.kinds.index, kinds)]]
-
-    def norms(self, kinds: Sequence[str], importance: Tensor) -> Tensor:
-        """Return the largest absolute importance (E, n); NaN if one is."""
-        if not self.has_concepts:
-            return torch.linalg.vector_norm(importance, torch.inf, 2)
-        every = self._every(tuple(kinds))
-        norms = self.once(("norms", every.kinds), lambda: torch.linalg.vector_norm(every.values, torch.inf, 2))
-        return norms if every.kinds == tuple(kinds) else norms[[*map(every.kinds.index, kinds)]]
-
-    def maps(self, concepts: Tensor) -> Tensor:
-        """Return the maps (n, k, h, w) of concepts (n, k)."""
-        return concept_maps(self.model, self.features, self.inputs, concepts)
-
-    def with_truth(self, truth: Truth) -> Batch:
-        """Return this batch with other ground truth; what it has computed is shared."""
-        other = copy.copy(self)
-        other.truth = truth
-        return other
-
-    def take(self, rows: np.ndarray) -> Batch:
-        """Return some of the samples."""
-        part = copy.copy(self)
-        part._once, part._shared = {}, {}
-        part.truth = {name: value[torch.as_tensor(rows)] for name, value in self.truth.items()}
-        part.inputs = self.inputs[torch.as_tensor(rows, device=self.inputs.device)]
-        there = torch.as_tensor(rows, device=self.values.device)
-        part.outputs = self.outputs._replace(
-            features=None if self.features is None else self.features[there],
-            values=self.values[there],
-            logits=self.logits[there],
-        )
-        part.features = part.outputs.features
-        for name in ("values", "logits", "predicted", "classes", "labels"):
-            part.__dict__.pop(name, None)
-        return part
-
-
-#: The field of a row, or of its set, that a setting of a metric is.
+#: The field of a row that a setting of a metric is.
 FIELDS = {"importance": "explanation", "top_l": "l", "alpha": "alpha", "per": "item_kind", "baseline": "baseline"}
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of all samples before a stream, for the usual variants of metrics (`Observer.usual`)."""
+class UsualMetrics:
+    """The variants of CGIM, CEM and CLM in the tables of `score_concepts`, among its `metrics` or as all of them.
 
-    explanations: tuple[str, ...] = ("weight", "value", "contribution")
-    top_l: tuple[int, ...] = (1, 3, 5)
-    alphas: tuple[float, ...] = (1.0, 3.0, 6.0)
-    class_concepts: np.ndarray | None = None
-    part_of_concept: np.ndarray | None = None
-    baselines: bool = False
+    Parameters
+    ----------
+    explanations : sequence of str
+        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
+    top_l : sequence of int
+        How many concepts count. CLM leaves out those that not enough concepts have a part for.
+    alphas : sequence of float
+        Sizes of CLM's region in twelfths of the image.
+
+    Raises
+    ------
+    ValueError
+        If a sequence is empty, or holds a value out of its range.
+
+    Examples
+    --------
+    >>> from quantus_concepts.metrics import UsualMetrics
+    >>> UsualMetrics(top_l=[1], alphas=[3])
+    UsualMetrics(explanations=('weight', 'value', 'contribution'), top_l=(1,), alphas=(3.0,))
+    """
+
+    explanations: Sequence[str] = IMPORTANCES
+    top_l: Sequence[int] = (1, 3, 5)
+    alphas: Sequence[float] = (1.0, 3.0, 6.0)
+
+    def __post_init__(self) -> None:
+        for name in ("explanations", "top_l", "alphas"):
+            if not as_list(name, getattr(self, name)):
+                raise ValueError(f"Expected argument `{name}` to hold at least one value but it is empty.")
+        for explanation in self.explanations:
+            check_choice("explanations", explanation, IMPORTANCES)
+        for alpha in self.alphas:
+            check_range("alphas", alpha, 0, 12, open_low=True)
+        object.__setattr__(self, "explanations", tuple(self.explanations))
+        object.__setattr__(self, "top_l", tuple(check_whole("top_l", top, 1) for top in self.top_l))
+        object.__setattr__(self, "alphas", tuple(map(float, self.alphas)))
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a stream knows before its first batch, from which metrics make their usual variants (`Observer.usual`)."""
+
+    variants: UsualMetrics
+    #: Ground truth that is not about samples, by its name; None if unknown.
+    truth: Callable[[str], Any]
+    baselines: bool
 
 
 class Observer:
-    """What observes batches, and gives rows of a table: every metric of concept models, and smaller things.
+    """What observes batches and gives rows of a table: metrics of concept models, and accuracies.
 
-    Several of one class and `family` observe a batch together.
+    Metrics of one class whose settings in `family` are equal observe a batch together.
     """
 
     name: ClassVar[str]
     bounds: tuple[float, float] = (0.0, 1.0)
-    chance: float | None = None
+    #: Whether scores are about samples; else they are about concepts or classes.
     of_samples: bool = True
+    #: Ground truth with a row for each sample, and what of it there has to be.
     sample_truth: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
-    #: Ground truth without which there is nothing to observe in a stream.
-    observed_truth: tuple[str, ...] | None = None
-    #: Whether it needs a value from which on a concept of the model is present.
-    needs_threshold: bool = False
-    #: Whether it compares images with those before a substitution.
-    needs_before: bool = False
-    #: Names of the attributes that hold settings.
-    settings: tuple[str, ...] = ()
+    #: Settings that are equal for those that observe together; None: each observes alone.
+    family: ClassVar[tuple[str, ...] | None] = None
     #: Whether it makes maps, which controls do for some of the images only.
     makes_maps: bool = False
-    #: Whether it has rows of tables of means, and of tables of images.
+    #: Whether it has rows in tables of means.
     in_table: bool = True
-    in_images: bool = True
+    #: Name of the baseline that stands in place of the model's importance or maps.
     baseline: str = ""
-    #: Which images the mean is over.
-    only_correct: bool = False
+    #: In a stream: whether it is left out where its truth is unknown, and its name in the table.
+    optional: bool = False
+    title: str = ""
 
     @property
     def label(self) -> str:
@@ -420,14 +254,41 @@ class Observer:
     def match_names(self, names: ModelNames) -> None:
         """Bring truth that has names into the order of a model's classes and concepts."""
 
-    def family(self) -> Hashable:
-        """Return what those that observe a batch together have in common."""
-        return id(self)
+    @classmethod
+    def own_settings(cls) -> list[str]:
+        """Return the names of the constructor's arguments that are no ground truth of samples."""
+        parameters = inspect.signature(cls).parameters.values()
+        named = [each.name for each in parameters if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+        return [name for name in named if name not in cls.sample_truth]
 
     @classmethod
-    def usual(cls, known: Any) -> Sequence[Observer]:
-        """Return the usual variants for a table, by what is known of all samples (`Known`)."""
+    def usual(cls, known: Known) -> Sequence[Observer]:
+        """Return the usual variants for a table: by default one, with the truth that its constructor needs."""
+        parameters = inspect.signature(cls).parameters.values()
+        required = [each.name for each in parameters if each.default is each.empty and each.kind != each.VAR_KEYWORD]
+        truth = {name: known.truth(name) for name in required}
+        return [] if any(value is None for value in truth.values()) else [cls(**truth)]
+
+    def check_truth(self, name: str, value: Any) -> Any:
+        """Return ground truth of this name as an array, or raise; called for what is bound and for what is passed."""
+        return np.asarray(to_numpy(value), order="C")
+
+    def with_truth(self, known: Known) -> Self:
+        """Return the metric with the truth that a stream knows and the metric was not given."""
+        return self
+
+    def baselines(self, known: Known) -> Sequence[Observer]:
+        """Return the baselines that stand beside this metric in a table."""
         return ()
+
+    def for_model(self, name: str, model: Any, control: int | None) -> Observer | None:
+        """Return what observes a model of this name, or the control of this number of it; None for nothing."""
+        return self
+
+    def missing(self, batch: Batch) -> str:
+        """Return the name of what a batch has to have and lacks, "" for nothing."""
+        known = {*batch.truth, *self.bound_truth}
+        return next((name for name in self.needed if name not in known), "")
 
     @classmethod
     def observe(cls, metrics: Sequence[Self], batch: Batch) -> Observed:
@@ -439,8 +300,7 @@ class Observer:
         why, n = observed.why, observed.n_samples
         reasons = count_reasons(why, n) if why is not None and (why != "").any() else {}
         scores = np.asarray(observed.scores, dtype=np.float64)
-        chance = observed.chance if self.chance is None else self.chance
-        return Result(scores, reasons, chance=chance, clusters=observed.clusters)
+        return Result(scores, reasons, chance=observed.chance, clusters=observed.clusters)
 
     def numbers(self, observed: Any) -> list[tuple[dict[str, Any], Result]]:
         """Return the fields of each row of a table, and its numbers."""
@@ -449,8 +309,9 @@ class Observer:
     def fields(self) -> dict[str, Any]:
         """Return what a row of a table is called."""
         named = {name: getattr(self, setting, None) for setting, name in FIELDS.items()}
-        of_set = {"set": "correct"} if self.only_correct or not self.of_samples else {}
-        return {"metric": self.label} | {name: value for name, value in named.items() if value is not None} | of_set
+        of_set = {} if self.of_samples and not getattr(self, "only_correct", False) else {"set": "correct"}
+        known = {name: value for name, value in named.items() if value is not None}
+        return {"metric": self.title or self.label} | known | of_set
 
     def vary(self, **settings: Any) -> Self:
         """Return a copy with other settings."""

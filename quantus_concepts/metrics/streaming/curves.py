@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from captum_concepts.support.checks import as_list, check_choice, to_presence
+from captum_concepts.support.checks import to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import ORDERS
-from quantus_concepts.metrics.concepts.interventions import COLUMNS, InterventionAccuracy, Interventions
+from quantus_concepts.metrics.concepts.interventions import COLUMNS, InterventionAccuracy, ModelLevels
 from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.alignment import TruthLookup
-from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
+from quantus_concepts.metrics.streaming.api import Thresholds, watched_models
 from quantus_concepts.metrics.streaming.engine import watch
-from quantus_concepts.metrics.streaming.stream import ModelLevels, Thresholds, watched_models
+from quantus_concepts.metrics.streaming.loader import ConceptBatches
 from quantus_concepts.metrics.streaming.table import concept_table
 
 TRUE_LABELS = "true labels"
@@ -85,18 +85,11 @@ def intervention_curve(
         If concept labels or levels are missing, or an argument is out of its range or does not go with another.
     """
     models = check_concept_models("model", model)
-    for order in as_list("orders", orders):
-        check_choice("orders", order, ORDERS)
-    if not len(orders) or (counts is not None and not len(as_list("counts", counts))):
-        raise ValueError("Expected arguments `orders` and `counts` to hold at least one value but one is empty.")
-    answers = Interventions(None if counts is None else tuple(counts), tuple(orders), groups, seed)
-    watched = watched_models(models, ("", []), [InterventionAccuracy(answers)], value_threshold, levels=levels)
-    truth_of = TruthLookup(loader, models.values())
-    bound = {
-        "labels": truth_of.argument("labels", labels, to_classes),
-        "concept_labels": truth_of.argument("concept_labels", concept_labels, to_presence),
-    }
-    states = watch(watched, loader, bound, order=truth_of.order, display_progressbar=display_progressbar)
+    metric = InterventionAccuracy(counts, orders, groups, levels, seed)
+    given = {"labels": labels, "concept_labels": concept_labels}
+    watched = watched_models(models, ("", []), [metric], value_threshold)
+    batches = ConceptBatches(loader, TruthLookup(loader, models.values()), given, {"concept_labels": to_presence})
+    states = watch(watched, batches, display_progressbar=display_progressbar)
     return curves_of(concept_table(list(zip(models, states, strict=True)), {}, None, None))
 
 

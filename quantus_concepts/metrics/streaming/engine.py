@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,20 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts.models.interventions import Levels
 from captum_concepts.support.checks import check_shape
+from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.running import evaluation_mode, to_model
-from quantus_concepts.metrics.host.alignment import NO_ORDER, Order
-from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptModel, backbone_features, shares_features
-from quantus_concepts.metrics.host.observing import Batch, Keeper, Observed, Observer, Result, same
-from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints
+from quantus_concepts.metrics.host.batch import Batch
+from quantus_concepts.metrics.host.model import (
+    IMPORTANCES,
+    ConceptModel,
+    ConceptOutputs,
+    backbone_features,
+    concept_outputs,
+    shares_features,
+)
+from quantus_concepts.metrics.host.observing import Keeper, Observed, Observer, Result, same
+from quantus_concepts.metrics.streaming.loader import ConceptBatch, ConceptBatches
 
 
 @dataclass(frozen=True)
@@ -28,12 +36,63 @@ class Watched:
     model: ConceptModel
     metrics: Sequence[Observer]
     threshold: float | None = None
-    levels: Levels | None = None
     stride: int = 1
     #: Other images for each control.
     offset: int = 0
-    #: Whether metrics without their truth raise; else they are left out.
-    insists: bool = False
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of importance that its metrics read."""
+        asked = {getattr(metric, "importance", "") for metric in self.metrics}
+        return tuple(kind for kind in IMPORTANCES if kind in asked)
+
+
+class Loaded:
+    """A batch of a loader, with what its models share: the features of each backbone, and prepared truth."""
+
+    def __init__(self, batch: ConceptBatch, number: int) -> None:
+        self.images, self.before, self.truth, self.number = *batch, number
+        self.prepared: dict[Hashable, Any] = {}
+        # Backbones are kept as well: another one could get the id of a freed one.
+        self._features: dict[Hashable, tuple[nn.Module, Tensor]] = {}
+
+    def features(self, model: ConceptModel, *, before: bool = False) -> Tensor | None:
+        """Return the features of a model's backbone; None for a model that takes none."""
+        if not shares_features(model):
+            return None
+        module, images = model.features, self.before if before else self.images
+        key = id(module), before
+        if key not in self._features:
+            self._features[key] = module, backbone_features(model, images)  # type: ignore[arg-type]
+        return self._features[key][1]
+
+
+class StreamBatch(Batch):
+    """A batch of a loader for one of its models."""
+
+    def __init__(self, watched: Watched, loaded: Loaded) -> None:
+        model, images = watched.model, loaded.images
+        # A model without features takes images itself, on its device and in its dtype.
+        inputs = images if shares_features(model) else to_model(model.concept_predictor, images)
+        super().__init__(model, inputs, None, loaded.truth)
+        self.number, self.threshold, self.kinds = loaded.number, watched.threshold, watched.kinds
+        self._loaded, self._shared = loaded, loaded.prepared
+
+    @cached_property
+    def features(self) -> Tensor | None:
+        """The output of the backbone, if the model shares it."""
+        return self._loaded.features(self.model)
+
+    @cached_property
+    def outputs(self) -> ConceptOutputs:
+        """Values (n, L) and logits (n, K) of a concept model."""
+        return concept_outputs(self.model, self.inputs, self.features)
+
+    @cached_property
+    def before(self) -> ConceptOutputs | None:
+        """Outputs of the images before a substitution; None without such images."""
+        images, features = self._loaded.before, self._loaded.features
+        return None if images is None else concept_outputs(self.model, images, features(self.model, before=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,135 +129,90 @@ class ModelState:
 class _Kept:
     """What the metrics of one model have observed so far."""
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched, self._facts = watched, Keeper()
-        self._families: dict[Hashable, list[Observer]] = {}
-        self._keepers: dict[Hashable, Keeper] = {}
+    def __init__(self, watched: Watched, keys: dict[int, Hashable]) -> None:
+        self._watched, self._facts, self._keys = watched, Keeper(), keys
+        self._families: list[tuple[list[Observer], Keeper]] = []
 
     def add(self, batch: Batch, first: int) -> None:
         watched = self._watched
         shape = (batch.logits.shape[1], batch.values.shape[1])
+        if not self._families:
+            self._families = self._find_families(batch)
         self._facts.add(Facts(labels=batch.labels.int(), predicted=batch.predicted.int(), shape=shape))
-        if not self._keepers:
-            for metric in watched.metrics:
-                if _is_known(metric, batch, watched.insists):
-                    self._families.setdefault((type(metric), metric.family()), []).append(metric)
-            self._keepers = {family: Keeper() for family in self._families}
-        for family, metrics in self._families.items():
-            part = batch
-            if metrics[0].bound_truth:
+        for metrics, keeper in self._families:
+            part, metric = batch, metrics[0]
+            if bound := metric.bound_truth:
                 rows = slice(batch.number - first, batch.number - first + len(batch))
-                bound = {name: torch.as_tensor(array[rows]) for name, array in metrics[0].bound_truth.items()}
-                part = batch.with_truth(batch.truth | bound)
-            if metrics[0].makes_maps and watched.stride > 1:
+                part = batch.with_truth(
+                    batch.truth | {name: torch.as_tensor(array[rows]) for name, array in bound.items()}
+                )
+            if metric.makes_maps and watched.stride > 1:
                 places = np.flatnonzero((np.arange(len(batch)) + batch.number + watched.offset) % watched.stride == 0)
                 if not len(places):
                     continue
                 part = part.take(places)
-            self._keepers[family].add(metrics[0].observe(metrics, part))
+            keeper.add(metric.observe(metrics, part))
+
+    def _find_families(self, batch: Batch) -> list[tuple[list[Observer], Keeper]]:
+        """Return the metrics whose truth is known, those together that observe together; raise if truth is missing."""
+        families: dict[Hashable, list[Observer]] = {}
+        for metric in self._watched.metrics:
+            if not (name := metric.missing(batch)):
+                families.setdefault(self._keys[id(metric)], []).append(metric)
+            elif not metric.optional:
+                there = "the call" if name == "value_threshold" else "the metric, to the call in `truth`, or with the "
+                there += "" if name == "value_threshold" else "batches or the data set of the loader"
+                raise ValueError(f"{metric.name} needs `{name}`: give it to {there} under this name.")
+        return [(metrics, Keeper()) for metrics in families.values()]
 
     def state(self) -> ModelState:
         """Return everything on the host."""
-        place_of = {id(metric): place for place, own in enumerate(self._families.values()) for metric in own}
+        place_of = {id(metric): place for place, (metrics, _) in enumerate(self._families) for metric in metrics}
         metrics = [metric for metric in self._watched.metrics if id(metric) in place_of]
-        observed = {place: kept.observed() for place, kept in enumerate(self._keepers.values()) if kept.is_filled}
+        observed = {place: kept.observed() for place, (_, kept) in enumerate(self._families) if kept.is_filled}
         return ModelState(self._facts.observed(), metrics, [place_of[id(metric)] for metric in metrics], observed)
 
 
-def _is_known(metric: Observer, batch: Batch, insists: bool) -> bool:
-    """Return whether there is what a metric needs, or raise if it has to be there."""
-    needed = metric.needed if metric.observed_truth is None else metric.observed_truth
-    lacking = [name for name in needed if name not in batch.truth and name not in metric.bound_truth]
-    if lacking and insists:
-        raise ValueError(
-            f"{metric.name} needs `{lacking[0]}`: give it to the metric, to the call, or with the batches or the data "
-            "set of the loader under this name."
-        )
-    has_all = batch.has_before or not metric.needs_before
-    return not lacking and has_all and (batch.threshold is not None or not metric.needs_threshold)
+def family_keys(metrics: Iterable[Observer]) -> dict[int, Hashable]:
+    """Return what metrics have in common that observe together, by the identity of each metric."""
+    contents: dict[int, str] = {}
+
+    def key(value: Any) -> Hashable:
+        if not isinstance(value, np.ndarray):
+            return value
+        if id(value) not in contents:
+            contents[id(value)] = fingerprint_of(value)
+        return contents[id(value)]
+
+    def family_of(metric: Observer) -> Hashable:
+        if metric.family is None:
+            return id(metric)
+        own = [key(getattr(metric, name)) for name in metric.family]
+        return type(metric), *own, *((name, key(array)) for name, array in metric.bound_truth.items())
+
+    return {id(metric): family_of(metric) for metric in metrics}
 
 
 def watch(
-    watched: Sequence[Watched],
-    loader: Iterable[object],
-    bound: Mapping[str, np.ndarray | None],
-    elsewhere: EarlierPoints | None = None,
-    *,
-    n_classes: int | None = None,
-    n_concepts: int | None = None,
-    last_part: int = -1,
-    required: Mapping[str, str] | None = None,
-    start: int = 0,
-    order: Order = NO_ORDER,
-    display_progressbar: bool = False,
+    watched: Sequence[Watched], batches: ConceptBatches, *, start: int = 0, display_progressbar: bool = False
 ) -> list[ModelState]:
     """Let metrics observe every batch of every model; `start` is the number of the first image."""
-    wanted = {name for each in watched for metric in each.metrics for name in metric.sample_truth}
-    batches = ConceptBatches(
-        loader,
-        dict(bound),
-        n_classes=n_classes,
-        n_concepts=n_concepts,
-        last_part=last_part,
-        elsewhere=elsewhere,
-        required=required,
-        wanted=sorted(wanted),
-        order=order,
-    )
-    kept = [_Kept(each) for each in watched]
-    compares = any(metric.needs_before for each in watched for metric in each.metrics)
-    # Importances are computed together.
-    asked = {id(each): {getattr(metric, "importance", "") for metric in each.metrics} for each in watched}
-    kinds = {name: [kind for kind in IMPORTANCES if kind in of_model] for name, of_model in asked.items()}
+    keys = family_keys({id(metric): metric for each in watched for metric in each.metrics}.values())
+    kept = [_Kept(each, keys) for each in watched]
     number = start
     with ExitStack() as stack, torch.no_grad():
         for model in (each.model for each in watched):
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
         # None: only in a terminal or a notebook.
-        for loaded in tqdm(batches, "evaluating", unit="batch", disable=None if display_progressbar else True):
-            features = _Features(loaded.images)
-            before = _Features(loaded.before if compares else None)
-            shared: dict[Hashable, Any] = {}
+        for fields in tqdm(batches, "evaluating", unit="batch", disable=None if display_progressbar else True):
+            loaded = Loaded(fields, number)
             for each, keeper in zip(watched, kept, strict=True):
-                earlier = None if before.images is None else (before.images, before.of(each.model))
-                batch = Batch(
-                    *(each.model, _images(each.model, loaded.images), None, loaded.truth),
-                    features=features.of(each.model),
-                    before=earlier,
-                    number=number,
-                    threshold=each.threshold,
-                    levels=each.levels,
-                    kinds=kinds[id(each)],
-                    shared=shared,
-                )
-                check_shape("values of the model", batch.values, ("B", "L"), (None, n_concepts))
-                check_shape("logits of the model", batch.logits, ("B", "K"), (None, n_classes))
+                batch = StreamBatch(each, loaded)
+                check_shape("values of the model", batch.values, ("B", "L"), (None, batches.n_concepts))
+                check_shape("logits of the model", batch.logits, ("B", "K"), (None, batches.n_classes))
                 if "concept_labels" in loaded.truth:
                     shape = tuple(batch.values.shape)
                     check_shape("concepts", loaded.truth["concept_labels"], ("B", "L"), shape)
                 keeper.add(batch, start)
             number += len(loaded.images)
     return [keeper.state() for keeper in kept]
-
-
-def _images(model: Any, images: Tensor) -> Tensor:
-    """Return images on the device and in the dtype of a model without features, which would take them itself."""
-    return images if shares_features(model) else to_model(model.concept_predictor, images)
-
-
-class _Features:
-    """The features of one batch, computed once by each backbone."""
-
-    def __init__(self, images: Tensor | None) -> None:
-        self.images = images
-        # Backbones are kept as well: another one could get the id of a freed one.
-        self._features: dict[int, tuple[nn.Module, Tensor]] = {}
-
-    def of(self, model: ConceptModel) -> Tensor | None:
-        """Return the features of a model's backbone; None without images, and for a model that takes none."""
-        if self.images is None or not shares_features(model):
-            return None
-        module = model.features
-        if id(module) not in self._features:
-            self._features[id(module)] = module, backbone_features(model, self.images)
-        return self._features[id(module)][1]

@@ -10,13 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from captum_concepts.backbones.embedding import FIELDS, check_order, read_batch
+from captum_concepts.backbones.embedding import USUAL, check_order, read_batch
 from captum_concepts.support.checks import check_shape, to_numpy, to_points, to_presence, to_tensor
 from captum_concepts.support.running import floating_images
 from quantus_concepts.functional.attribution.regions import check_places
 from quantus_concepts.functional.concepts.substitution import NO_CONCEPT
-from quantus_concepts.metrics.host.alignment import NO_ORDER, Order
+from quantus_concepts.metrics.host.alignment import OF_IMAGES, TruthLookup
+from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.rows import RowBuffer
+
+#: Checks ground truth of a name, and returns it as an array with a row for each image.
+Check = Callable[[str, Any], Any]
 
 
 class ConceptBatch(NamedTuple):
@@ -63,30 +67,47 @@ class EarlierPoints:
 
 
 class ConceptBatches:
-    """The validated batches of a loader; explicit arrays override the loader's fields."""
+    """The validated batches of a loader, each with the ground truth whose names `checks` has.
+
+    Truth comes from `given`, arrays with a row for each image of the loader, else from the batch, else from the data
+    set. Of the last two what the batches of this package have is checked here, anything else by its entry in `checks`.
+    """
 
     def __init__(
         self,
         loader: Iterable[object],
-        bound: dict[str, np.ndarray | None],
+        truth_of: TruthLookup,
+        given: Mapping[str, Any],
+        checks: Mapping[str, Check],
         *,
-        n_classes: int | None,
-        n_concepts: int | None,
-        last_part: int,
-        elsewhere: EarlierPoints | None,
+        n_classes: int | None = None,
+        n_concepts: int | None = None,
+        last_part: int = -1,
+        elsewhere: EarlierPoints | None = None,
         required: Mapping[str, str] | None = None,
-        wanted: Sequence[str] = (),
-        order: Order = NO_ORDER,
     ) -> None:
-        self._loader, self._required = loader, required or {}
-        #: Names of truth that metrics ask for, beside those that every batch may have.
-        self._wanted = [name for name in wanted if name not in FIELDS]
-        check_order(loader, [name for name, array in bound.items() if array is not None])
-        self._order = order
-        # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
-        self._bound = {name: torch.tensor(np.asarray(array)) for name, array in bound.items() if array is not None}
-        self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
+        self._loader, self._required, self._checks = loader, required or {}, {"labels": to_classes, **checks}
+        self._truth_of = truth_of
+        arrays = {name: value for name, value in given.items() if value is not None}
+        check_order(loader, arrays)
+        self._bound = {name: self._bind(name, value) for name, value in arrays.items()}
+        self._of_data: dict[str, Tensor | None] = {}
+        self.n_classes, self.n_concepts, self._last_part = n_classes, n_concepts, last_part
         self._elsewhere = elsewhere
+
+    def _bind(self, name: str, value: Any) -> Tensor:
+        """Return checked truth with a row for each image."""
+        array = self._truth_of.argument(name, value, self._checks.get(name))
+        # A copy: of arrays from the store of Ray, which cannot be written to, torch warns.
+        return torch.tensor(np.asarray(array))
+
+    def _find_in_data(self, name: str) -> Tensor | None:
+        """Return what the data set knows of its images under a name; None for nothing."""
+        if name not in self._of_data:
+            value = self._truth_of(name, None, self._checks.get(name), of_images=True)
+            check_order(self._loader, [] if value is None else [name])
+            self._of_data[name] = None if value is None else torch.tensor(np.asarray(value))
+        return self._of_data[name]
 
     def __iter__(self) -> Iterator[ConceptBatch]:
         n_seen = 0
@@ -106,25 +127,32 @@ class ConceptBatches:
 
     def _read_fields(self, batch: Any, n_seen: int) -> ConceptBatch:
         fields = read_batch(batch)
-        if isinstance(batch, Mapping):
-            fields |= {name: batch[name] for name in self._wanted if name in batch}
-        images = floating_images(to_tensor("loader", fields["images"]))
+        images = floating_images(to_tensor("loader", fields.pop("images")))
         # Rows of a table have no places, which only CLM needs.
         if images.ndim != 2 or self._last_part >= 0:
             check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
-        self._check_lengths(n_seen + len(images), at_least=True)
-        fields = {name: self._order.apply(name, value) for name, value in fields.items()}
-        fields |= {name: array[n_seen : n_seen + len(images)] for name, array in self._bound.items()}
-        if "labels" not in fields:
+        rows = slice(n_seen, n_seen + len(images))
+        self._check_lengths(rows.stop, at_least=True)
+        before = fields.pop("before", None)
+        before = None if before is None else floating_images(to_tensor("before", before))
+        truth = {}
+        for name, check in self._checks.items():
+            if name in self._bound:
+                truth[name] = self._bound[name][rows]
+            elif fields.get(name) is not None:
+                value = self._truth_of.order.apply(name, fields[name])
+                known = name in USUAL or name in OF_IMAGES
+                truth[name] = to_tensor(name, value if known else check(name, value))
+            elif (column := self._find_in_data(name)) is not None:
+                truth[name] = column[rows]
+        if "labels" not in truth:
             raise ValueError(
-                "Expected argument `loader` to give (images, labels), or argument `labels` with it, but the classes "
-                "of the images are missing."
+                'Expected argument `loader` to give (images, labels), or `truth` with "labels", but the classes of the '
+                "images are missing."
             )
         for name, message in self._required.items():
-            if name not in fields:
+            if name not in truth:
                 raise ValueError(message)
-        before = floating_images(to_tensor("before", fields.pop("before"))) if "before" in fields else None
-        truth = {name: to_tensor(name, value) for name, value in fields.items() if name != "images"}
         if "points" in truth:
             truth["points"] = torch.from_numpy(to_points("points", truth["points"]))
         if "added" in truth and "removed" not in truth:
@@ -136,7 +164,7 @@ class ConceptBatches:
         labels, points = truth["labels"], truth.get("points")
         check_shape("labels", labels, ("B",), (len(images),))
         if "concept_labels" in truth:
-            check_shape("concept_labels", truth["concept_labels"], ("B", "L"), (len(images), self._n_concepts))
+            check_shape("concept_labels", truth["concept_labels"], ("B", "L"), (len(images), self.n_concepts))
             to_presence("concept_labels", truth["concept_labels"])
         if before is not None:
             check_shape("before", before, ("B", "C", "H", "W"), tuple(images.shape))
@@ -147,11 +175,11 @@ class ConceptBatches:
         if before is not None:
             _check_finite(before, n_seen)
         numbers = to_numpy(labels)
-        outside = (numbers < 0) | (numbers >= (self._n_classes or np.inf))
+        outside = (numbers < 0) | (numbers >= (self.n_classes or np.inf))
         if outside.any():
             expected = "labels of at least 0"
-            if self._n_classes is not None:
-                expected = f"labels in 0..{self._n_classes - 1}, as `class_concepts` has K = {self._n_classes} rows,"
+            if self.n_classes is not None:
+                expected = f"labels in 0..{self.n_classes - 1}, as `class_concepts` has K = {self.n_classes} rows,"
             raise ValueError(f"Expected {expected} but got {int(numbers[outside][0])}.")
         if points is not None and self._last_part >= 0:
             check_shape("points", points, ("B", "P", "Q", "2"), (len(images), None, None, 2))
@@ -163,7 +191,8 @@ class ConceptBatches:
             check_places(points, (images.shape[2], images.shape[3]), ("image", "part", "place"))
 
     def _check_lengths(self, n_images: int, *, at_least: bool) -> None:
-        for name, array in self._bound.items():
+        known = {name: array for name, array in self._of_data.items() if array is not None}
+        for name, array in (self._bound | known).items():
             if len(array) < n_images or (not at_least and len(array) > n_images):
                 raise ValueError(
                     f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
@@ -184,7 +213,7 @@ def whole_data(loader: object, start: int) -> Any:
 
 def points_lookup(data: Any) -> Callable[[Sequence[int]], Tensor]:
     """Return a function that looks up the part points of images by number."""
-    place = FIELDS.index("points")
+    place = USUAL.index("points")
 
     def look_up(images: Sequence[int]) -> Tensor:
         samples = (data[image] for image in images)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -19,7 +18,7 @@ from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import concept_images, concept_table
 
 #: What rows of tables need of a metric, beside its own settings.
-KEPT = ("name", "baseline", "only_correct", "bounds")
+KEPT = ("name", "title", "baseline", "bounds")
 
 
 class ConceptState:
@@ -127,7 +126,7 @@ class ConceptState:
             )
             metrics = []
             for kind, settings in model["metrics"]:
-                metric = object.__new__(kinds[kind])
+                metric: Any = object.__new__(kinds[kind])
                 for name, value in settings.items():
                     # Some are properties that follow from others.
                     if not isinstance(getattr(kinds[kind], name, None), property):
@@ -150,8 +149,9 @@ class ConceptState:
 
 def _settings(metric: Observer, arrays: dict[tuple[object, ...], str], tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Return the settings of a metric, with the names of tensors in place of arrays."""
-    own = {*inspect.signature(type(metric)).parameters} - {*metric.sample_truth}
-    settings = {name: getattr(metric, name) for name in {*KEPT, *own} if hasattr(metric, name)}
+    settings = {name: getattr(metric, name) for name in (*KEPT, *metric.own_settings()) if hasattr(metric, name)}
+    # Networks and tensors are needed to observe, and not to make rows.
+    settings = {name: value for name, value in settings.items() if _is_plain(value)}
     for name, value in settings.items():
         if isinstance(value, np.ndarray):
             memory = (value.ctypes.data, value.shape, value.strides, value.dtype.str)
@@ -160,10 +160,17 @@ def _settings(metric: Observer, arrays: dict[tuple[object, ...], str], tensors: 
     return settings
 
 
+def _is_plain(value: Any) -> bool:
+    """Return whether a setting is an array, or what JSON can hold."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value)) and type(value) in (tuple, list)
+    return value is None or isinstance(value, np.ndarray | str | int | float)
+
+
 def _to_tensors(part: Observed, prefix: str, tensors: dict[str, Tensor]) -> tuple[str, dict[str, Any]]:
     """Add the tensors of what was observed; return its class and the rest."""
     rest = {}
-    for each in fields(part):  # type: ignore[arg-type]
+    for each in fields(part):
         value = getattr(part, each.name)
         if isinstance(value, Tensor):
             tensors[f"{prefix}/{each.name}"] = value.contiguous()
@@ -183,6 +190,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _subclasses(kind: type) -> Iterator[type]:
+    other: type
     for other in kind.__subclasses__():
         yield other
         yield from _subclasses(other)

@@ -1,22 +1,177 @@
-"""Rows of the images in which one attribute is replaced: by attribute, group and class."""
+"""Images in which one attribute is replaced, scored by attribute, group and class: `score_substitutions`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
+import torch
 
+from captum_concepts.support.checks import to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.substitution import Substituted
+from quantus_concepts.metrics.concepts.accuracy import SeenAccuracy
+from quantus_concepts.metrics.concepts.substitution import Moves, Recital, Substituted, SubstitutionScore
 from quantus_concepts.metrics.host.alignment import TruthLookup
-from quantus_concepts.metrics.host.checks import to_classes, to_numbers
+from quantus_concepts.metrics.host.checks import to_class_concepts, to_classes, to_numbers
+from quantus_concepts.metrics.host.model import ConceptModel, Controls, check_concept_models, check_controls
+from quantus_concepts.metrics.host.observing import Known, Observer, UsualMetrics
 from quantus_concepts.metrics.host.rows import Row
-from quantus_concepts.metrics.streaming.engine import ModelState
+from quantus_concepts.metrics.streaming.api import check_threshold, watched_models
+from quantus_concepts.metrics.streaming.engine import ModelState, watch
+from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.state import ConceptState
 from quantus_concepts.metrics.streaming.table import control_table, mean_row, model_rows, names_of, score_table
+
+
+def score_substitutions(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[object],
+    *,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    labels: Numbers | None = None,
+    pairs: Numbers | None = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    threshold: float | Mapping[str, float] = 0.5,
+    seen: Iterable[object] | None = None,
+    controls: Controls = (),
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    per_image: bool = False,
+    display_progressbar: bool = False,
+) -> pd.DataFrame:
+    """Score concept models on images of which one attribute is replaced, in one pass, as one tidy table.
+
+    Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.5 and
+    Table 1. S+ and S- are what `SubstitutionScore` gives on the same images. The backbone runs once for each image,
+    also where several models share it; what is kept of an image is its scores.
+
+    Missing values are read from the samples and from ``loader.dataset``
+    (`quantus_concepts.datasets.PaintedSubstitutions` and `quantus_concepts.datasets.SUB` have it).
+
+    Parameters
+    ----------
+    model : ConceptModel or dict
+        A concept model (`captum_concepts.PostHocCBM`, or any with its members), or several by name. They run on their
+        own devices and in eval mode, and are left as they were.
+    loader : iterable
+        Batches, as `score_concepts` takes them; the images without their substitution come as ``batch.before`` or
+        under "before", where there are any. It is gone through once, and no batch is kept.
+    added : array_like, optional
+        (N,) of int, aligned with the images of the loader: the concept put in, -1 where it is none of the model's.
+    removed : array_like, optional
+        (N,) of int: the concept taken out, -1 where there is none.
+    labels : array_like, optional
+        (N,) of int: the class of each bird.
+    pairs : array_like, optional
+        (N,) of int: which images share a recipe and are no independent samples; class and concept put in if None.
+    class_concepts : array_like, optional
+        (K, L) in [0, 1]: how far each concept belongs to each class, for the recital: from 1/2 on it is the class's.
+    threshold : float or dict
+        Value from which on a concept counts as present, of all models or by name: 0.5 of probabilities, 0 of margins.
+    seen : iterable, optional
+        Batches of images without substitution, of the kind models are trained on, with concept labels: a loader over
+        the test set, for the paper's T_A and T.
+    controls : iterable or dict
+        Baseline models or random banks, as in `score_concepts`.
+    concept_names : sequence of str, optional
+        L names, "group::option"; the numbers of the concepts where none are known.
+    class_names : sequence of str, optional
+        K names, likewise.
+    per_image : bool
+        Whether to return the scores of the images, of the models alone, in place of their means.
+    display_progressbar : bool
+        Whether a bar shows the batches, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `score_concepts`, a row for each number, models in their order and controls after them.
+        ``metric``: "S+" and "S-"; "recital", the share of images of which all of the class's concepts are predicted;
+        with images before, "added moves", "removed moves" and "others move", in units of the values, "rises", the
+        share of images in which the value of the concept put in goes up, whatever the threshold, "selectivity"
+        (`quantus_concepts.functional.movement`) and "class kept", the share of images of which the prediction stays;
+        with `seen`, "T_A" and "T", the concept accuracy for the concepts that are put in anywhere, and for all.
+        ``item_kind`` ("attribute", the one put in, its "group", or "class") and ``item``, empty in the row of all;
+        ``value`` with its 95 % interval ``low`` to ``high``, clustered by pair (T_A and T by class); ``n`` defined
+        scores and ``undefined`` ones; ``chance``, 1/2 of S+, S-, T_A and T.
+
+        With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``pair``, ``class``, ``added``,
+        ``removed``, ``predicted``, each by name, ``metric`` and ``value``.
+
+    Raises
+    ------
+    TypeError
+        If a model is not a concept model, or a mapping or array has the wrong type.
+    ValueError
+        If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
+        together, or an image or a value is not finite.
+    """
+    table, images = substitution_tables(
+        model,
+        loader,
+        **{"added": added, "removed": removed, "labels": labels, "pairs": pairs, "class_concepts": class_concepts},
+        concept_names=concept_names,
+        class_names=class_names,
+        controls=controls,
+        threshold=threshold,
+        seen=None if per_image else seen,
+        display_progressbar=display_progressbar,
+    )
+    return images() if per_image else table()
+
+
+def substitution_tables(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[object],
+    *,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    labels: Numbers | None = None,
+    pairs: Numbers | None = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    threshold: float | Mapping[str, float] = 0.5,
+    seen: Iterable[object] | None = None,
+    controls: Controls = (),
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    display_progressbar: bool = False,
+) -> tuple[Callable[[], pd.DataFrame], Callable[[], pd.DataFrame]]:
+    """Run `score_substitutions` once, and return what makes its table, and that of the images."""
+    models, control = check_concept_models("model", model), check_controls(controls, model)
+    check_threshold("threshold", threshold)
+    named = {"class_names": class_names, "concept_names": concept_names}
+    truth_of = TruthLookup(loader, [*models.values(), *control[1]], **named)
+    given = bound_substitutions(truth_of, added, removed, labels)
+    class_table = truth_of("class_concepts", class_concepts, to_class_concepts)
+    known = Known(UsualMetrics(), {"class_concepts": class_table}.get, baselines=False)
+    metrics: list[Observer] = [metric for kind in (SubstitutionScore, Recital, Moves) for metric in kind.usual(known)]
+    metrics = [metric.vary(optional=True) for metric in metrics]
+    sizes = {} if class_table is None else dict(zip(("n_classes", "n_concepts"), class_table.shape, strict=True))
+    watched = watched_models(models, control, metrics, threshold, default=col.CHANCE)
+    checks = dict.fromkeys(("added", "removed"), to_numbers)
+    batches = ConceptBatches(loader, truth_of, given, checks, required=ADDED_REQUIRED, **sizes)
+    state = ConceptState([*models], control[0], watch(watched, batches, display_progressbar=display_progressbar))
+    shown = truth_of.class_names, truth_of.concept_names
+    about = about_images(state, truth_of("pairs", pairs, to_classes), *shown)
+    of_seen = []
+    if seen is not None:
+        of_images = [
+            SeenAccuracy(col.ACCURACY_ADDED.metric, torch.as_tensor(about.put_in)),
+            SeenAccuracy(col.ACCURACY_ALL.metric),
+        ]
+        watched = [replace(each, metrics=of_images) for each in watched]
+        of_seen_images = TruthLookup(seen, [*models.values(), *control[1]])
+        batches = ConceptBatches(
+            seen, of_seen_images, {}, {"concept_labels": to_presence}, required=SEEN_REQUIRED, **sizes
+        )
+        of_seen = watch(watched, batches, display_progressbar=display_progressbar)
+    return partial(substitution_table, state, about, of_seen), partial(substitution_images, state, about)
 
 
 def bound_substitutions(

@@ -179,7 +179,7 @@ def _image_table(state: ModelState, model: str) -> pd.DataFrame:
         for metric, fields, scores in (
             (metric, fields, result.scores)
             for metric, fields, result in state.results()
-            if metric.in_images and metric.of_samples and not metric.only_correct
+            if metric.of_samples and result.summary is None and fields.get("set", "all") == "all"
         )
     ]
     table = pd.concat(columns).rename_axis("image").reset_index().astype({"l": "float64", "alpha": "float64"})

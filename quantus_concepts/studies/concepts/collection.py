@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captum_concepts.bank.directions import list_first
 from captum_concepts.support.progress import hide_bars
-from quantus_concepts.metrics import ConceptState, concept_state
+from quantus_concepts.metrics import ConceptState, UsualMetrics, concept_state
 from quantus_concepts.metrics.host.model import models_of_random_banks
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
@@ -153,13 +153,11 @@ def score_own(
         return concept_state(
             {POST_HOC: own.model},
             sample_loader(data.test, settings.batch_size, settings.readers),
-            part_of_concept=data.part_of_concept,
+            UsualMetrics(top_l=[top for top in TOPS if top <= len(data.concept_names)]),
             class_concepts=data.class_concepts,
-            top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
+            truth={name: getattr(data, name) for name in ("part_of_concept", "concept_names", "class_names")},
             controls={RANDOM: controls} if controls else None,
             control_stride=max(1, len(data.test) // RANDOM_MAPS),
-            concept_names=data.concept_names,
-            class_names=data.class_names,
             display_progressbar=settings.progress,
         ).tensors()
 

@@ -32,7 +32,7 @@ from captum_concepts.support.running import device_of, to_model
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import page_content, page_html
 from quantus_concepts.functional import intervention_counts, rank_concepts
-from quantus_concepts.metrics import ConceptState, concept_state, score_ranges
+from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state, score_ranges
 from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.streaming.engine import ModelState
@@ -299,24 +299,27 @@ class OneSeed:
         """
         data, settings, fitted = self.data, self.settings, self.models
         n_concepts = len(data.concept_names)
-        arguments: dict[str, Any] = {
-            "part_of_concept": data.part_of_concept,
-            "class_concepts": data.class_concepts,
-            "top_l": tuple(top for top in TOPS if top <= n_concepts),
-            "value_threshold": settings.thresholds,
-            "controls": {RANDOM: fitted.controls},
-            # Which images they are counts for little compared with which bank it is, and maps take most of the time.
-            "control_stride": max(1, len(data.test) // RANDOM_MAPS),
-            "interventions": intervention_counts(n_concepts) if settings.interventions else (),
+        metrics: list[Any] = [UsualMetrics(top_l=[top for top in TOPS if top <= n_concepts])]
+        if settings.interventions:
             # Values of the other models lie between 0 and 1.
-            "levels": {
+            levels: dict[str, Any] = {
                 **{
                     name: model.value_levels(fitted.train_set)
                     for name, model in fitted.models.items()
                     if isinstance(model, PostHocCBM)
                 },
                 RANDOM: [control.value_levels(fitted.train_set) for control in fitted.controls],
-            },
+            }
+            counts = intervention_counts(n_concepts)
+            metrics.append(InterventionAccuracy(counts, levels=levels, seed=self.seed))
+        arguments: dict[str, Any] = {
+            "metrics": metrics,
+            "class_concepts": data.class_concepts,
+            "truth": {name: getattr(data, name) for name in ("part_of_concept", "concept_names", "class_names")},
+            "value_threshold": settings.thresholds,
+            "controls": {RANDOM: fitted.controls},
+            # Which images they are counts for little compared with which bank it is, and maps take most of the time.
+            "control_stride": max(1, len(data.test) // RANDOM_MAPS),
         }
         loader = self._loader()
         images = loader if self.network is None else _ClassifiedImages(loader, self.network.module, data.n_classes)
@@ -324,10 +327,9 @@ class OneSeed:
             state = score_in_ranges(fitted.models, data, self.seed, arguments, folder=self.folder, settings=settings)
             self.test_features = embed(fitted.backbone, images, display_progressbar=settings.progress).features
         else:
-            names: dict[str, Any] = {"concept_names": data.concept_names, "class_names": data.class_names}
             shown: dict[str, Any] = {"display_progressbar": settings.progress}
             with _recorded(fitted.post_hoc.concept_layer) as embeddings:
-                state = concept_state(fitted.models, images, **arguments, **names, seed=self.seed, **shown)
+                state = concept_state(fitted.models, images, **arguments, seed=self.seed, **shown)
             self.test_features = torch.cat(embeddings)
         plain = self._plain_answers(images)
         return state.tensors() | ({} if plain is None else {"plain": torch.as_tensor(plain)})
@@ -480,11 +482,10 @@ def score_in_ranges(
 ) -> ConceptState:
     """Return what `concept_state` does with these arguments, to the bit; ranges are of whole batches."""
     size = settings.batch_size
-    names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
 
     def score(start: int, stop: int) -> dict[str, Tensor]:
         loader = sample_loader(Subset(data.test, range(start, stop)), size)
-        return concept_state(models, loader, start=start, seed=seed, **arguments, **names).tensors()
+        return concept_state(models, loader, start=start, seed=seed, **arguments).tensors()
 
     controls = itertools.chain(*arguments["controls"].values())
     states = score_ranges(

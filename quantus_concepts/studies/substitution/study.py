@@ -27,7 +27,7 @@ from captum_concepts.support.running import device_of
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.metrics.streaming.api import substitution_tables
+from quantus_concepts.metrics.streaming.substitutions import substitution_tables
 from quantus_concepts.metrics.streaming.table import COLUMNS as OF_TABLES
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
 from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
-from captum_concepts.support.checks import check_shape, different_names, to_numpy
+from captum_concepts.support.checks import check_shape, different_names, to_numpy, to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.substitution import group_choice
 from quantus_concepts.metrics.concepts.names import MINUS, PLUS
 from quantus_concepts.metrics.host.alignment import TruthLookup
-from quantus_concepts.metrics.host.checks import to_classes
+from quantus_concepts.metrics.host.checks import to_classes, to_numbers
 from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.substitutions import AboutImages, bound_substitutions
@@ -251,9 +251,8 @@ def _batches(
     required: Mapping[str, str],
     show: bool,
 ) -> Iterable[Any]:
-    batches = ConceptBatches(
-        loader, bound, n_classes=None, n_concepts=n_concepts, last_part=-1, elsewhere=None, required=required
-    )
+    checks = {"concept_labels": to_presence, "added": to_numbers, "removed": to_numbers}
+    batches = ConceptBatches(loader, TruthLookup(loader), bound, checks, n_concepts=n_concepts, required=required)
     return tqdm(batches, "evaluating", unit="batch", disable=None if show else True)
 
 

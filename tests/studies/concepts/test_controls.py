@@ -19,6 +19,7 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
 from quantus_concepts.functional.statistics.intervals import distribution
+from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.painted.images import KeptImages, sample_loader
 from quantus_concepts.painted.subject import OracleModel, fit_random_models, oracle_model
 
@@ -46,8 +47,14 @@ def oracle(train, test) -> OracleModel:
 
 def table_of(model: Any, test: KeptImages, train: PaintedBirds, **changed: Any) -> pd.DataFrame:
     loader = changed.pop("loader", sample_loader(test, 100))
+    usual = UsualMetrics(top_l=changed.pop("top_l", (1, 3, 5)))
     return score_concepts(
-        model, loader, part_of_concept=test.part_of_concept, class_concepts=train.class_concepts, **changed
+        model,
+        loader,
+        usual,
+        class_concepts=train.class_concepts,
+        truth={"part_of_concept": test.part_of_concept},
+        **changed,
     )
 
 

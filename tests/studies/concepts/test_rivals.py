@@ -18,6 +18,7 @@ from fixtures_commands import check_command, write_own_images
 from golden.runs import smaller
 from quantus_concepts import score_concepts
 from quantus_concepts.datasets import ConceptFolder, PaintedBirds
+from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.studies._models.named_networks import cut_network, load_network
 from quantus_concepts.studies.app import main
@@ -109,7 +110,7 @@ def test_each_has_the_numbers_that_it_has_alone_and_pairs_are_compared_image_by_
     # Images are normalised as the file of the model says.
     data = images((0.2, 0.3, 0.4), (0.5, 0.6, 0.7))
     model = run_file("models.py").joint()
-    truth = {"class_concepts": data.class_concepts, "part_of_concept": data.part_of_concept, "top_l": (1, 3)}
+    truth = {"class_concepts": data.class_concepts, "metrics": UsualMetrics(top_l=[1, 3])}
     expected = score_concepts(model, sample_loader(data, 64), **truth)
     # A saved model goes with the backbone it was made with, the second.
     of_saved = score_concepts(saved, sample_loader(data, 64), **truth)
