@@ -24,6 +24,7 @@ from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import (
     CEM,
     CGIM,
+    UsualMetrics,
     explore,
     intervention_curve,
     score_concepts,
@@ -38,6 +39,9 @@ N = 40
 KIND = torch.arange(N) % 4
 X = torch.eye(4)[KIND][:, :, None, None].repeat(1, 1, 2, 2)
 LABELS = torch.eye(4)[KIND]
+
+#: One concept of each image.
+ONE = UsualMetrics(top_l=[1])
 
 
 def make_model(class_names: list[str] | None = None, names: list[str] | None = NAMES) -> PostHocCBM:
@@ -88,8 +92,8 @@ PAIRS = TensorDataset(X, KIND)
 def test_truth_by_argument_next_to_a_loader_that_may_shuffle_raises(kind: str) -> None:
     loader, model = SHUFFLED[kind](PAIRS), make_model()
     for call in (
-        lambda: score_concepts(model, loader, concept_labels=LABELS, top_l=[1]),
-        lambda: score_concepts(model, loader, labels=KIND, concept_labels=LABELS, top_l=[1]),
+        lambda: score_concepts(model, loader, ONE, truth={"concept_labels": LABELS}),
+        lambda: score_concepts(model, loader, ONE, truth={"labels": KIND, "concept_labels": LABELS}),
         lambda: intervention_curve(model, loader, concept_labels=LABELS, levels=model.value_levels(PAIRS)),
         lambda: score_substitutions(model, loader, added=KIND),
         lambda: score_discovered(nn.Identity(), model.bank, loader, nn.Linear(4, 4), labels=KIND),
@@ -104,27 +108,27 @@ def test_truth_by_argument_next_to_a_loader_that_may_shuffle_raises(kind: str) -
 @pytest.mark.parametrize("kind", SHUFFLED)
 def test_truth_in_the_batches_may_be_shuffled(kind: str) -> None:
     loader = SHUFFLED[kind](TensorDataset(X, KIND, LABELS))
-    assert value_of(score_concepts(make_model(), loader, top_l=[1]), "CEM") == [1, 1]
+    assert value_of(score_concepts(make_model(), loader, ONE), "CEM") == [1, 1]
 
 
 def test_batches_in_order_take_truth_by_argument() -> None:
     ordered = DataLoader(PAIRS, batch_sampler=BatchSampler(SequentialSampler(PAIRS), 7, False))
     for loader in (ordered, DataLoader(Subset(PAIRS, range(N)), 7)):
-        table = score_concepts(make_model(), loader, concept_labels=LABELS, top_l=[1])
+        table = score_concepts(make_model(), loader, ONE, truth={"concept_labels": LABELS})
         assert value_of(table, "CEM") == [1, 1]
 
 
 def test_a_selection_of_concepts_does_not_hide_a_shuffling_loader() -> None:
     loader = DataLoader(Data([0, 1, 2, 3, 4]), 8, shuffle=True)
     with pytest.raises(ValueError, match=r"in the order of `labels`"):
-        score_concepts(make_model(), loader, labels=KIND, top_l=[1])
+        score_concepts(make_model(), loader, ONE, truth={"labels": KIND})
 
 
 def test_a_part_of_a_part_keeps_tables_names_and_parts() -> None:
     data = Data([0, 1, 2, 3])
-    whole = score_concepts(make_model(), DataLoader(data, 8), top_l=[1], seed=0)
+    whole = score_concepts(make_model(), DataLoader(data, 8), ONE, seed=0)
     part = Subset(Subset(data, range(N)), range(N))
-    pd.testing.assert_frame_equal(score_concepts(make_model(), DataLoader(part, 8), top_l=[1], seed=0), whole)
+    pd.testing.assert_frame_equal(score_concepts(make_model(), DataLoader(part, 8), ONE, seed=0), whole)
     assert {"CGIM", "CLM"} <= {*whole.metric}
 
 
@@ -132,8 +136,8 @@ def test_a_part_of_a_part_keeps_tables_names_and_parts() -> None:
 @pytest.mark.parametrize("classes", [[0, 1, 2, 3], [2, 0, 3, 1]])
 def test_a_data_set_is_matched_by_the_names_of_concepts_and_classes(concepts: list[int], classes: list[int]) -> None:
     model = make_model(CLASSES)
-    expected = score_concepts(model, DataLoader(Data([0, 1, 2, 3]), 8), top_l=[1])
-    found = score_concepts(model, DataLoader(Data(concepts, classes), 8), top_l=[1])
+    expected = score_concepts(model, DataLoader(Data([0, 1, 2, 3]), 8), ONE)
+    found = score_concepts(model, DataLoader(Data(concepts, classes), 8), ONE)
     pd.testing.assert_frame_equal(found, expected)
     assert value_of(found, "CEM") == [1, 1]
     added = [score_substitutions(model, DataLoader(data, 8)) for data in (Data([0, 1, 2, 3]), Data(concepts, classes))]
@@ -150,23 +154,25 @@ def test_names_of_others_raise() -> None:
     with pytest.raises(ValueError, match="concepts in one order"):
         score_concepts(models, DataLoader(PAIRS, 8))
     with pytest.raises(ValueError, match="`concept_names` to be in the order of the model's own names"):
-        score_concepts(make_model(), DataLoader(PAIRS, 8), concept_names=NAMES[::-1])
+        score_concepts(make_model(), DataLoader(PAIRS, 8), truth={"concept_names": NAMES[::-1]})
 
 
 def test_a_model_without_names_is_matched_by_place() -> None:
-    table = score_concepts(make_model(names=None), DataLoader(Data([0, 1, 2, 3]), 8), top_l=[1])
+    table = score_concepts(make_model(names=None), DataLoader(Data([0, 1, 2, 3]), 8), ONE)
     assert value_of(table, "CEM") == [1, 1]
     assert NAMES[0] in {*table["item"]}
 
 
 def test_arrays_are_refused_where_model_and_data_set_have_other_orders() -> None:
     model, loader = make_model(CLASSES), DataLoader(Data([3, 2, 1, 0], [1, 0, 2, 3]), 8)
-    for name, value in (("class_concepts", np.eye(4)), ("concept_labels", LABELS), ("labels", KIND)):
+    with pytest.raises(ValueError, match=r"`class_concepts` to say which (concepts|classes) it is about"):
+        score_concepts(model, loader, ONE, class_concepts=np.eye(4))
+    for name, value in (("concept_labels", LABELS), ("labels", KIND)):
         with pytest.raises(ValueError, match=f"`{name}` to say which (concepts|classes) it is about"):
-            score_concepts(model, loader, top_l=[1], **{name: value})
+            score_concepts(model, loader, ONE, truth={name: value})
     table = pd.DataFrame(np.eye(4), CLASSES, NAMES)
     for frame in (table, table.iloc[::-1], table[NAMES[::-1]]):
-        assert value_of(score_concepts(model, loader, class_concepts=frame, top_l=[1]), "CGIM") == [1, 1]
+        assert value_of(score_concepts(model, loader, ONE, class_concepts=frame), "CGIM") == [1, 1]
 
 
 def test_a_table_is_matched_by_its_rows_and_columns() -> None:
@@ -176,14 +182,16 @@ def test_a_table_is_matched_by_its_rows_and_columns() -> None:
         for model in (make_model(CLASSES), make_model(CLASSES).eval()):
             assert CGIM(frame, importance="value")(model, x, KIND, channel_first=True) == [1, 1, 1, 1]
         loader = DataLoader(Data([0, 1, 2, 3]), 8)
-        assert value_of(score_concepts(make_model(), loader, class_concepts=frame, top_l=[1]), "CGIM") == [1, 1]
+        assert value_of(score_concepts(make_model(), loader, ONE, class_concepts=frame), "CGIM") == [1, 1]
         metrics = [CGIM(frame, importance="value")]
-        assert value_of(score_concepts(make_model(CLASSES), loader, metrics, top_l=[1]), "CGIM") == [1]
+        assert value_of(score_concepts(make_model(CLASSES), loader, metrics), "CGIM") == [1]
     for frame in (of_images, of_images[NAMES[::-1]]):
         metric = CEM(importance="value")
         assert CEM(frame, importance="value")(make_model(), x, KIND, channel_first=True) == [1] * N
         assert metric(make_model(), x, KIND, channel_first=True, custom_batch={"concept_labels": frame}) == [1] * N
-        assert value_of(score_concepts(make_model(), DataLoader(PAIRS, 8), concept_labels=frame, top_l=[1]), "CEM") == [
+        assert value_of(
+            score_concepts(make_model(), DataLoader(PAIRS, 8), ONE, truth={"concept_labels": frame}), "CEM"
+        ) == [
             1,
             1,
         ]

@@ -59,7 +59,9 @@ def test_images_of_uint8_are_those_divided_by_255(cbm: PostHocCBM, classifier: n
     metric.update(cbm, LEVELS, classes)
     assert metric.compute() == CEM(LABELS)(cbm, IMAGES, classes)
     tables = [
-        score_concepts(cbm, [(torch.tensor(images), torch.tensor(classes), torch.tensor(LABELS))], top_l=[1])
+        score_concepts(
+            cbm, [(torch.tensor(images), torch.tensor(classes), torch.tensor(LABELS))], CEM(importance="value")
+        )
         for images in (LEVELS, IMAGES)
     ]
     pd.testing.assert_frame_equal(*tables)
@@ -90,7 +92,7 @@ def test_half_precision_into_a_float_model_is_said(cbm: PostHocCBM) -> None:
     for call in (
         lambda: CEM(LABELS)(cbm, half, classes),
         lambda: embed(cbm.features, [torch.tensor(half)]),
-        lambda: score_concepts(cbm, [(torch.tensor(half), torch.tensor(classes), torch.tensor(LABELS))], top_l=[1]),
+        lambda: score_concepts(cbm, [(torch.tensor(half), torch.tensor(classes), torch.tensor(LABELS))], CEM()),
     ):
         with pytest.warns(UserWarning, match="Inputs of float16 go into a model of float32"):
             call()

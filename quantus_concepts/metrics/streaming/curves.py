@@ -12,6 +12,7 @@ from quantus_concepts.functional.concepts.interventions import ORDERS
 from quantus_concepts.metrics.concepts.interventions import COLUMNS, InterventionAccuracy, ModelLevels
 from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.alignment import TruthLookup
+from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.metrics.streaming.api import Thresholds, watched_models
 from quantus_concepts.metrics.streaming.engine import watch
@@ -86,9 +87,13 @@ def intervention_curve(
     """
     models = check_concept_models("model", model)
     metric = InterventionAccuracy(counts, orders, groups, levels, seed)
-    given = {"labels": labels, "concept_labels": concept_labels}
+    truth_of = TruthLookup(loader, models.values())
+    given = {
+        "labels": truth_of.argument("labels", labels, to_classes),
+        "concept_labels": truth_of.argument("concept_labels", concept_labels, to_presence),
+    }
     watched = watched_models(models, ("", []), [metric], value_threshold)
-    batches = ConceptBatches(loader, TruthLookup(loader, models.values()), given, {"concept_labels": to_presence})
+    batches = ConceptBatches(loader, truth_of, given, {"concept_labels": to_presence})
     states = watch(watched, batches, display_progressbar=display_progressbar)
     return curves_of(concept_table(list(zip(models, states, strict=True)), {}, None, None))
 

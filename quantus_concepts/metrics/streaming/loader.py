@@ -69,7 +69,7 @@ class EarlierPoints:
 class ConceptBatches:
     """The validated batches of a loader, each with the ground truth whose names `checks` has.
 
-    Truth comes from `given`, arrays with a row for each image of the loader, else from the batch, else from the data
+    Truth comes from `given`, checked arrays with a row for each image of the loader, else from the batch, else from the data
     set. Of the last two what the batches of this package have is checked here, anything else by its entry in `checks`.
     """
 
@@ -90,16 +90,11 @@ class ConceptBatches:
         self._truth_of = truth_of
         arrays = {name: value for name, value in given.items() if value is not None}
         check_order(loader, arrays)
-        self._bound = {name: self._bind(name, value) for name, value in arrays.items()}
+        # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
+        self._bound = {name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}
         self._of_data: dict[str, Tensor | None] = {}
         self.n_classes, self.n_concepts, self._last_part = n_classes, n_concepts, last_part
         self._elsewhere = elsewhere
-
-    def _bind(self, name: str, value: Any) -> Tensor:
-        """Return checked truth with a row for each image."""
-        array = self._truth_of.argument(name, value, self._checks.get(name))
-        # A copy: of arrays from the store of Ray, which cannot be written to, torch warns.
-        return torch.tensor(np.asarray(array))
 
     def _find_in_data(self, name: str) -> Tensor | None:
         """Return what the data set knows of its images under a name; None for nothing."""

@@ -251,7 +251,7 @@ def _batches(
     required: Mapping[str, str],
     show: bool,
 ) -> Iterable[Any]:
-    checks = {"concept_labels": to_presence, "added": to_numbers, "removed": to_numbers}
+    checks: dict[str, Any] = {"concept_labels": to_presence, "added": to_numbers, "removed": to_numbers}
     batches = ConceptBatches(loader, TruthLookup(loader), bound, checks, n_concepts=n_concepts, required=required)
     return tqdm(batches, "evaluating", unit="batch", disable=None if show else True)
 
