@@ -123,7 +123,7 @@ def test_points_as_shares_of_the_image_are_refused(cbm: PostHocCBM) -> None:
         CLM(points=shares, part_of_concept=PARTS)(cbm, IMAGES, classes)
     batch = torch.tensor(IMAGES), torch.tensor(classes), torch.tensor(LABELS), torch.tensor(shares)
     with pytest.raises(ValueError, match=r"in pixels of the images"):
-        score_concepts(cbm, [batch], part_of_concept=PARTS, top_l=[1])
+        score_concepts(cbm, [batch], CLM(part_of_concept=PARTS))
     # Places of whole pixels are no shares, nor are parts one of which lies elsewhere.
     CLM(points=POINTS.round().clip(0, 1), part_of_concept=PARTS)(cbm, IMAGES, classes)
     CLM(points=np.concatenate([shares[:, :1], POINTS[:, 1:]], 1), part_of_concept=PARTS)(cbm, IMAGES, classes)

@@ -302,10 +302,8 @@ def concept_state(
         raise ValueError(
             f"Expected argument `truth` to hold what a metric reads, {', '.join(known)}, but got {', '.join(unread)}."
         )
-    of_samples = {
-        name: truth_of.argument(name, given.get(name), check)
-        for name, check in {"labels": to_classes, **checks}.items()
-    }
+    checks["labels"] = to_classes
+    of_samples = {name: truth_of.argument(name, given.get(name), check) for name, check in checks.items()}
     if given.get("points") is not None and parts is not None:
         check_parts(parts, to_points("points", given["points"]))
     batches = ConceptBatches(

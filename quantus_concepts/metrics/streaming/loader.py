@@ -69,8 +69,8 @@ class EarlierPoints:
 class ConceptBatches:
     """The validated batches of a loader, each with the ground truth whose names `checks` has.
 
-    Truth comes from `given`, checked arrays with a row for each image of the loader, else from the batch, else from the data
-    set. Of the last two what the batches of this package have is checked here, anything else by its entry in `checks`.
+    Truth comes from `given`, checked arrays with a row for each image of the loader, else from the batch, else from the
+    data set; from a batch, names that the data sets of this package have are checked here, others by `checks`.
     """
 
     def __init__(
