@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+TABLES = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT, GROUPS = TABLES["project"], TABLES["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
 #: What users install, and what tests need in addition; linters are pinned, and not run with the oldest versions, and
 #: neither is diffusion, which needs newer versions of huggingface_hub and safetensors than the rest.
@@ -19,7 +20,7 @@ INSTALLED = [
     *PROJECT["dependencies"],
     *(requirement for name in ("cub", "coco", "blip", "ray", "sub") for requirement in EXTRAS[name]),
 ]
-TESTING = [requirement for requirement in EXTRAS["test"] if requirement.startswith("pytest")]
+TESTING = [requirement for requirement in GROUPS["tests"] if requirement.startswith("pytest")]
 SOURCES = sorted(path for folder in ("quantus_concepts", "adapters") for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -44,6 +45,16 @@ def test_every_dependency_has_a_lower_bound_and_is_tried_with_it() -> None:
     lines = [line for line in (ROOT / "tests/oldest.txt").read_text("utf-8").splitlines() if line[:1] != "#"]
     pins = dict(line.split("==") for line in lines)
     assert {normal(name): version for name, version in pins.items()} == bounds
+
+
+def test_extras_are_features_and_the_tools_of_developers_are_groups() -> None:
+    features = {*EXTRAS} - {"all"}
+    assert set(re.findall(r"\w+", EXTRAS["all"][0].partition("[")[2])) == features
+    assert {*GROUPS} == {"lint", "tests", "docs"}
+    used = (ROOT / "tox.ini").read_text("utf-8")
+    assert re.findall(r"dependency_groups =\n((?:    \w+\n)+)", used)[0].split() == [*GROUPS]
+    # Which import names belong to which distribution.
+    assert sorted(PROJECT["import-names"]) == ["captum_concepts", "quantus_concepts"]
 
 
 def test_the_readme_tells_the_licence_of_every_dependency() -> None:

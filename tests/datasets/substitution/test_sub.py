@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -18,7 +16,7 @@ from torch.utils.data import DataLoader
 from damaged import in_room
 from fixtures_cub import ATTRIBUTES as OF_CUB
 from fixtures_cub import write_cub
-from fixtures_sub import ATTRIBUTES, BIRDS, LABELS, schema, write_release
+from fixtures_sub import ATTRIBUTES, BIRDS, LABELS, pa, pq, schema, write_release
 from quantus_concepts.datasets import CUB200, SUB, write_sub
 from quantus_concepts.datasets.substitution import sub_files
 
