@@ -11,7 +11,7 @@ from imagenet_network import MEAN, STD, load_photographs
 
 from captum_concepts import ConceptBank, embed, show_top_images
 from quantus_concepts import plot_discovered, score_discovered
-from quantus_concepts.metrics.discovered import DROP, HALVES
+from quantus_concepts.metrics.discovered import verdicts
 
 
 def main(factory: str, n_concepts: str, *folders: str) -> None:

@@ -10,13 +10,10 @@ from quantus_concepts.functional.attribution.patch_objective import patch_object
 from quantus_concepts.functional.attribution.regions import point_hits, threshold_hits
 from quantus_concepts.functional.attribution.relative import Estimate, RelativeContrast, relative_contrast
 from quantus_concepts.functional.attribution.upsampling import upsample
-from quantus_concepts.functional.concepts.bank_stability import bank_stability
 from quantus_concepts.functional.concepts.cem import cem
 from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
 from quantus_concepts.functional.concepts.cgim import ClassMeans, cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
-from quantus_concepts.functional.concepts.concept_deletion import delete_concepts
-from quantus_concepts.functional.concepts.explained_variance import explained_variance
 from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
 from quantus_concepts.functional.concepts.random_banks import RandomBank, random_bank_scores, random_banks
@@ -29,6 +26,10 @@ from quantus_concepts.functional.concepts.substitution import (
     recital,
     substitution,
 )
+from quantus_concepts.functional.discovered.bank_stability import bank_stability
+from quantus_concepts.functional.discovered.concept_deletion import delete_concepts
+from quantus_concepts.functional.discovered.explained_variance import explained_variance
+from quantus_concepts.functional.discovered.surrogate_fidelity import SurrogateFidelity, surrogate_fidelity
 from quantus_concepts.functional.statistics.differences import Difference, cgim_difference, paired_difference
 from quantus_concepts.functional.statistics.discoveries import Discoveries, find_discoveries
 from quantus_concepts.functional.statistics.intervals import baseline_range, interval
@@ -44,6 +45,7 @@ __all__ = [
     "RandomBank",
     "RelativeContrast",
     "SubstitutionScores",
+    "SurrogateFidelity",
     "adjust_p_values",
     "bank_stability",
     "baseline_range",
@@ -88,6 +90,7 @@ __all__ = [
     "relevance_ranks",
     "seeds_interval",
     "substitution",
+    "surrogate_fidelity",
     "threshold_hits",
     "upsample",
 ]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.contrast.premises import Limits, check_premise
     from quantus_concepts.metrics.contrast.regions import RegionAttributions, Subject, attribute_regions
     from quantus_concepts.metrics.contrast.scores import score_contrasts, score_relative
-    from quantus_concepts.metrics.discovered import score_discovered
-    from quantus_concepts.metrics.discovered_plot import plot_discovered
+    from quantus_concepts.metrics.discovered.plot import plot_discovered
+    from quantus_concepts.metrics.discovered.score import score_discovered
     from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
     from quantus_concepts.metrics.host.observing import UsualMetrics

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance
+from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance, surrogate_fidelity
 from reference import discovered
 from refusals import refusals
 
@@ -86,6 +86,48 @@ def test_random_directions_explain_l_of_d() -> None:
     assert max(shares) <= explained_variance(ROWS, components).item()
 
 
+def test_surrogate_fidelity_by_hand() -> None:
+    logits, values, bias = [[3.0, 1.0], [0.0, 2.0]], [[1.0, 2.0], [0.0, 0.0]], [1.0, 0.0]
+    errors = surrogate_fidelity(logits, values, [[0.0, 1.0], [1.0, 1.0]], bias)
+    # y = (2, 1) and (-1, 2), y_hat = (2, 3) and (0, 0).
+    torch.testing.assert_close(errors.mae, torch.tensor([1.0, 1.5], dtype=torch.float64))
+    probability = 1 / (1 + np.exp(-np.array([1.0, -1.0, -3.0])))
+    expected = [probability[0] - probability[1], 0.5 - probability[2]]
+    torch.testing.assert_close(errors.emd, torch.tensor(expected, dtype=torch.float64))
+    of_images = [[[0.0, 1.0], [1.0, 1.0]]] * 2
+    assert torch.equal(errors.mae, surrogate_fidelity(logits, values, of_images, bias).mae)
+
+
+def test_surrogate_fidelity_of_own_rows_and_random_ones() -> None:
+    weights, bias = torch.randn(5, D, generator=DRAWN, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64)
+    logits = ROWS @ weights.T + bias
+
+    def errors(directions: torch.Tensor, importances: torch.Tensor | None = None) -> tuple[float, float]:
+        values = ROWS @ torch.linalg.pinv(directions)
+        found = surrogate_fidelity(logits, values, weights @ directions.T if importances is None else importances, bias)
+        reference = discovered.surrogate_fidelity(
+            logits.numpy(),
+            values.numpy(),
+            (weights @ directions.T if importances is None else importances).numpy(),
+            bias.numpy(),
+        )
+        np.testing.assert_allclose(torch.stack(list(found)), np.array(reference), atol=1e-12)
+        return found.mae.mean().item(), found.emd.mean().item()
+
+    # The rows of the model are the concepts that say everything.
+    own = errors(weights)
+    assert max(own) < 1e-6
+    scale = (weights @ weights.T).std()
+    random = [torch.randn(5, 5, generator=DRAWN, dtype=torch.float64) * scale for _ in range(39)]
+    banks = [torch.randn(5, D, generator=DRAWN, dtype=torch.float64) for _ in range(39)]
+    random_importances = np.array([errors(weights, draw) for draw in random])
+    random_concepts = np.array([errors(bank) for bank in banks])
+    all_random = np.array([errors(bank, draw) for bank, draw in zip(banks, random, strict=True)])
+    assert random_importances[:, 0].min() > 0.01
+    assert random_concepts[:, 0].min() > 0.01
+    assert all_random[:, 0].mean() > max(random_importances[:, 0].mean(), random_concepts[:, 0].mean())
+
+
 def test_undefined() -> None:
     assert explained_variance(torch.ones(5, 3), torch.eye(3)).isnan()
     without = torch.eye(3)
@@ -102,4 +144,7 @@ test_refused = refusals(
     (lambda: explained_variance(ROWS, BANKS[0] * torch.nan), "`directions`"),
     (lambda: delete_concepts(ROWS, BANKS[0], ORDER + 1, [1]), "`order`"),
     (lambda: delete_concepts(ROWS, BANKS[0], ORDER, [L + 1]), "`counts`"),
+    (lambda: surrogate_fidelity(ROWS, ROWS[:, :L], BANKS[0]), "`importances`"),
+    (lambda: surrogate_fidelity(ROWS, ROWS[:, :L], BANKS[0].T, [1.0]), "`bias`"),
+    (lambda: surrogate_fidelity(ROWS * torch.nan, ROWS[:, :L], BANKS[0].T), "`logits`"),
 )

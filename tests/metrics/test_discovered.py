@@ -1,4 +1,4 @@
-"""`score_discovered`: planted concepts score high, random ones do not, and what is unknown is undefined."""
+"""`score_discovered`: planted concepts are kept, and nothing of shuffled pixels and random weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from backbone_families import clip_vit
 from captum_concepts import ConceptBank, embed, from_open_clip
 from quantus_concepts import plot_discovered, score_discovered
-from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance
+from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance, surrogate_fidelity
+from quantus_concepts.metrics.discovered import verdicts
+from quantus_concepts.metrics.discovered.rows import SameVariance
 from untouched import untouched
 
 L, D, N, K = 4, 24, 60, 4
@@ -31,6 +33,29 @@ class Given(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return images
+
+
+def striped_images(n: int) -> tuple[Tensor, Tensor]:
+    """Return noisy stripes (n, 3, 32, 32) in four directions, which are the classes."""
+    drawn, classes, places = torch.Generator().manual_seed(0), torch.arange(n) % 4, 1.2 * torch.arange(32.0)
+    angles = (classes * math.pi / 4 + 0.2 * torch.randn(n, generator=drawn))[:, None, None]
+    waves = torch.sin(angles.cos() * places + angles.sin() * places[:, None] + torch.rand(n, 1, 1, generator=drawn) * 6)
+    colours, noise = torch.rand(n, 3, 1, 1, generator=drawn), torch.randn(n, 3, 32, 32, generator=drawn)
+    return 0.5 + 0.3 * waves[:, None] * colours + 0.15 * noise, classes
+
+
+def striped_network(images: Tensor, classes: Tensor, steps: int) -> nn.Sequential:
+    """Return maps, pool and classes of a network after so many steps of Adam."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU()]
+        network = nn.Sequential(nn.Sequential(*layers), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4))
+    optimiser = torch.optim.Adam(network.parameters(), 0.02)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(images), classes).backward()
+        optimiser.step()
+    return network.eval()
 
 
 def linear(weights: Tensor) -> nn.Linear:
@@ -80,7 +105,11 @@ def test_nothing_is_changed_and_batches_and_another_head_give_the_same(bank, tab
     backbone, head = Given(), Wrapped()
     with untouched(backbone, head):
         again = score_discovered(backbone, bank, [IMAGES[:25], IMAGES[25:]], head, n_splits=2)
-    pd.testing.assert_frame_equal(again, table, atol=1e-4)
+    # Surrogates are of linear heads.
+    surrogate = table["metric"].str.startswith("surrogate")
+    assert set(again[again["metric"].str.startswith("surrogate")]["reason"]) == {"the head is not one linear layer"}
+    again, expected = again[~again["metric"].str.startswith("surrogate")], table[~surrogate]
+    pd.testing.assert_frame_equal(again.reset_index(drop=True), expected.reset_index(drop=True), atol=1e-4)
 
 
 def test_planted_concepts_score_high(table):
@@ -98,28 +127,62 @@ def test_planted_concepts_score_high(table):
     # The class is the concept.
     assert row(table, "predictions kept after deletion", l=0)["value"] == 1
     assert row(table, "predictions kept after deletion", l=1)["value"] == 0
-    for baseline in ("random directions", "random order"):
-        assert beats(table, "predictions kept after deletion", baseline, l=1) == -1
-        assert beats(table, "logit drop", baseline, l=1) == 1
+    assert beats(table, "predictions kept after deletion", "random order", l=1) == -1
+    for baseline in ("random activations", "random order"):
+        assert beats(table, "share of the logit drop", baseline, l=1) == 1
     for name in (f"concept {number}" for number in range(1, L + 1)):
-        assert row(table, "logit drop", item=name)["n"] == N // L
-        assert beats(table, "logit drop", "random directions", item=name) == 1
+        assert row(table, "share of the logit drop", item=name)["n"] == N // L
 
 
-def test_drops_of_single_random_activations(bank):
-    columns = ["value", "low", "high", "n"]
-    # A single concept is the strongest of all images.
-    alone = score_discovered(Given(), ConceptBank(bank.cavs[:1]), IMAGES, linear(PLANTED), n_banks=5)
-    single = row(alone, "logit drop", "random activations", item="one concept")
-    assert single[columns].tolist() == pytest.approx(
-        row(alone, "logit drop", "random activations", l=1)[columns].tolist()
-    )
-    # The head reads the first two of the planted concepts, and places show one each.
-    table = score_discovered(Given(), bank, IMAGES, linear(PLANTED[:2]), n_splits=1)
-    single = row(table, "logit drop", "random activations", item="one concept")
-    overall = row(table, "logit drop", "random activations", l=1)
-    assert single["n"] > 39
-    assert single["low"] < overall["low"] < overall["high"] < single["high"]
+def test_the_planted_concepts_that_the_head_reads_are_kept_and_no_others():
+    # Images show any of 20 concepts, more or less, and the classes are the first four.
+    planted, n, drawn = torch.eye(20).repeat_interleave(2, 1) / math.sqrt(2), 300, torch.Generator().manual_seed(0)
+    codes = torch.rand(n, 20, 2, 2, generator=drawn) * (torch.rand(n, 20, 2, 2, generator=drawn) < 0.5)
+    codes += torch.rand(n, 20, 1, 1, generator=drawn) < 0.2
+    images = torch.einsum("nlhw,ld->ndhw", codes, planted) + 0.05 * torch.rand(n, 40, 2, 2, generator=drawn)
+    bank, head = ConceptBank.from_activations(Given(), images, 20), linear(planted[:4])
+    table = score_discovered(Given(), bank, images, head, n_splits=1)
+    found = verdicts(table)
+    read = (bank.cavs @ planted.T).argmax(1) < 4
+    assert found["stable"].all()
+    assert found["keep"].tolist() == found["used"].tolist() == read.tolist()
+    assert row(table, "surrogate error of the logits")["verdict"] == "below"
+    best = row(table, "share of the logit drop", "random directions of the same variance", item="best concept")
+    for name, is_read in zip(bank.names, read.tolist(), strict=True):
+        assert (row(table, "share of the logit drop", item=name)["low"] > best["high"]) == is_read
+        assert is_read or abs(row(table, "share of the logit drop", item=name)["value"]) < 0.05
+    # Without anything to lose nothing is used, whatever the shares are.
+    everything = table["metric"] == "logit drop without everything"
+    assert table[everything]["low"].item() > 0
+    untold = score_discovered(Given(), bank, images, linear(1e-9 * torch.randn(4, 40, generator=drawn)), n_splits=1)
+    assert not verdicts(untold)["used"].any()
+
+
+def test_nothing_is_kept_of_shuffled_pixels_and_of_random_weights():
+    images, classes = striped_images(160)
+    trained, untrained = (striped_network(images, classes, steps) for steps in (60, 0))
+    assert (trained(images).argmax(1) == classes).float().mean() > 0.9
+    generator = torch.Generator().manual_seed(0)
+    shuffled = torch.stack([image.flatten(1)[:, torch.randperm(1024, generator=generator)] for image in images])
+    for network, shown in ((trained, shuffled.view_as(images)), (untrained, images)):
+        bank = ConceptBank.from_activations(network[0], shown, 6)
+        table = score_discovered(network[0], bank, shown, network[-1], n_splits=1)
+        found = verdicts(table)
+        assert found["stable"].any()
+        assert not found["used"].any()
+        assert found["reason"].eq("it is not shown that removing everything lowers the logit of the class").all()
+        assert not table.loc[table["metric"] == "share of the logit drop", "verdict"].eq("above").any()
+
+
+def test_random_directions_have_the_variance_of_the_concepts():
+    rows = torch.randn(500, D, generator=DRAWN) * torch.arange(1, D + 1)
+    rows -= rows.mean(0)
+    directions = torch.eye(D)[[0, 10, D - 1]] + 0.1 * torch.randn(3, D, generator=DRAWN)
+    drawn = SameVariance(rows, directions).draw(torch.Generator().manual_seed(0))
+    torch.testing.assert_close(drawn.norm(dim=1), torch.ones(3))
+    units = directions / directions.norm(dim=1, keepdim=True)
+    torch.testing.assert_close((rows @ drawn.T).square().mean(0), (rows @ units.T).square().mean(0), rtol=1e-3, atol=0)
+    assert (drawn * units).sum(1).abs().max() < 0.9
 
 
 def test_directions_that_are_random_score_as_random_ones_do():
@@ -135,22 +198,6 @@ def test_directions_that_are_random_score_as_random_ones_do():
     assert row(table, "explained variance", "random directions")["value"] == pytest.approx(L / D, abs=0.03)
 
 
-def test_concepts_that_the_head_does_not_read_are_deleted_without_effect(bank):
-    # The images hold four concepts, and the class is about the first two.
-    found = (bank.cavs @ PLANTED.T).argmax(1).tolist()
-    head = linear(torch.stack([PLANTED[0], PLANTED[1]]))
-    table = score_discovered(Given(), bank, IMAGES, head, n_splits=1)
-    for name, planted in zip(bank.names, found, strict=True):
-        drop = row(table, "logit drop", item=name)["value"]
-        baseline = row(table, "logit drop", "random directions", item=name)
-        if planted < 2:
-            assert drop > baseline["high"]
-            assert drop > 0.5
-        else:
-            assert baseline["low"] <= drop <= baseline["high"]
-            assert abs(drop) < 0.05
-
-
 def test_the_table_has_the_numbers_of_the_functions(bank):
     head = linear(torch.randn(K, D, generator=DRAWN))
     asked: list[Tensor] = []
@@ -159,7 +206,8 @@ def test_the_table_has_the_numbers_of_the_functions(bank):
         asked.append(rows)
         return rows[:L]
 
-    labels = torch.arange(N) % K
+    labels = head(IMAGES.mean((2, 3))).argmax(1)
+    labels[::5] = (labels[::5] + 1) % K
     table = score_discovered(Given(), bank, IMAGES, head, labels=labels, discover=discover, n_splits=1)
     places, embeddings = IMAGES.flatten(2).transpose(1, 2).flatten(0, 1), IMAGES.mean((2, 3))
     # An image is in one half with all its places.
@@ -185,11 +233,19 @@ def test_the_table_has_the_numbers_of_the_functions(bank):
 
     order = ((embeddings - embeddings.mean(0)) @ bank.cavs.T).argsort(1, descending=True)
     before = centred(embeddings)[1]
+    # Without everything an embedding is the mean.
+    total = (before - centred(embeddings.mean(0).expand_as(embeddings))[1]).mean()
+    assert row(table, "logit drop without everything")["value"] == pytest.approx(total.item(), abs=1e-6)
     for count, rows in zip((0, 1, 2, 4), delete_concepts(embeddings, bank.cavs, order, (0, 1, 2, 4)), strict=True):
         kept, logits = centred(rows)
         assert row(table, "predictions kept after deletion", l=count)["value"] == pytest.approx(kept)
-        drop = row(table, "logit drop", l=count)["value"]
-        assert drop == pytest.approx((before - logits).mean().item(), abs=1e-5)
+        drop = row(table, "share of the logit drop", l=count)["value"]
+        assert drop == pytest.approx((before - logits).mean().item() / total.item(), rel=1e-4, abs=1e-5)
+    values = torch.linalg.lstsq(bank.cavs.T, embeddings.T).solution.T
+    weights = head.weight.detach()
+    errors = surrogate_fidelity(head(embeddings).detach(), values, weights @ bank.cavs.T, head.bias.detach())
+    for name, error in zip(("logits", "probabilities"), errors, strict=True):
+        assert row(table, f"surrogate error of the {name}")["value"] == pytest.approx(error.mean().item(), rel=1e-4)
     # With true labels the prediction that is kept is the accuracy.
     accuracy = (head(embeddings).argmax(1) == labels).double().mean().item()
     assert row(table, "predictions kept after deletion", l=0)["value"] == pytest.approx(accuracy)
@@ -201,7 +257,14 @@ def test_undefined_with_a_reason(bank):
     undefined = table[table["value"].isna()]
     assert undefined.groupby("reason")["metric"].unique().map(list).to_dict() == {
         "how the bank was discovered is not known: pass `discover`": ["stability over halves", "stability over seeds"],
-        "no `head` was given": ["predictions kept", "predictions kept after deletion", "logit drop"],
+        "no `head` was given": [
+            "predictions kept",
+            "surrogate error of the logits",
+            "surrogate error of the probabilities",
+            "logit drop without everything",
+            "predictions kept after deletion",
+            "share of the logit drop",
+        ],
     }
     same = IMAGES[:1].mean((2, 3), keepdim=True).expand(5, -1, -1, -1)
     for metric, images, reason in (
@@ -214,7 +277,7 @@ def test_undefined_with_a_reason(bank):
     # A concept that is nowhere the strongest.
     weak = ConceptBank(torch.cat([PLANTED, -PLANTED.sum(0, keepdim=True)]))
     table = score_discovered(Given(), weak, IMAGES, linear(PLANTED), n_banks=2)
-    nowhere = row(table, "logit drop", item="concept 4")
+    nowhere = row(table, "share of the logit drop", item="concept 4")
     assert (nowhere["n"], nowhere["reason"]) == (0, "it is the strongest concept of no image")
 
 
@@ -234,9 +297,12 @@ def test_wrong_input_is_refused(message, changed, bank):
 
 def test_plot(table, bank, tmp_path):
     figure, axes = plot_discovered(table)
-    assert [len(panel.lines) for panel in axes[1:]] == [4, 4]
-    line = axes[2].lines[0]
-    np.testing.assert_allclose(line.get_ydata()[1], row(table, "logit drop", l=1)["value"])
+    assert [len(panel.lines) for panel in axes[2:]] == [4, 4]
+    line = axes[3].lines[0]
+    points = [line for line in axes[1].lines if line.get_marker() == "o"]
+    kept = [line.get_markerfacecolor() != "white" for line in points]
+    assert kept == verdicts(table)["keep"].tolist()
+    np.testing.assert_allclose(line.get_ydata()[1], row(table, "share of the logit drop", l=1)["value"])
     figure.savefig(tmp_path / "discovered.png", dpi=30)
     without_head = score_discovered(Given(), bank, IMAGES, n_splits=1, n_banks=1)
     _, same = plot_discovered(without_head, axes)

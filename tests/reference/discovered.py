@@ -47,3 +47,17 @@ def delete_concepts(embeddings: np.ndarray, directions: np.ndarray, order: np.nd
         change = np.linalg.lstsq(directions[removed], missing, rcond=None)[0] if removed else 0
         rows.append(embedding - change)
     return np.array(rows)
+
+
+def surrogate_fidelity(
+    logits: np.ndarray, values: np.ndarray, importances: np.ndarray, bias: np.ndarray
+) -> tuple[list[float], list[float]]:
+    """Mean absolute error of logits less bias, and half the absolute differences of their softmax, image by image."""
+    mae, emd = [], []
+    for row, own in zip(logits, values, strict=True):
+        explained = [y - b for y, b in zip(row, bias, strict=True)]
+        surrogate = [sum(v * w for v, w in zip(own, weights, strict=True)) for weights in importances]
+        mae.append(float(np.mean([abs(y - z) for y, z in zip(explained, surrogate, strict=True)])))
+        one, two = (np.exp(row) / np.exp(row).sum() for row in (np.array(explained), np.array(surrogate)))
+        emd.append(float(np.abs(one - two).sum() / 2))
+    return mae, emd

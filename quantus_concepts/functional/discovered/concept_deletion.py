@@ -10,7 +10,7 @@ from torch import Tensor
 from captum_concepts.support.checks import check_axes, check_finite, check_shape, check_whole
 from captum_concepts.support.running import at_least_float32
 from quantus_concepts.functional.arguments import Numbers, check_within, to_floats, to_tensor
-from quantus_concepts.functional.concepts.explained_variance import orthonormal_basis, tolerance, unit_rows
+from quantus_concepts.functional.discovered.explained_variance import orthonormal_basis, tolerance, unit_rows
 
 #: Share of the images below the value of an absent concept, as of `captum_concepts.PostHocCBM.value_levels`.
 ABSENT = 0.05

@@ -1,0 +1,1 @@
+"""Formulas for concepts that nobody has labelled."""
