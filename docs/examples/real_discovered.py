@@ -12,6 +12,7 @@ from imagenet_network import MEAN, STD, load_photographs
 from captum_concepts import ConceptBank, embed, show_top_images
 from quantus_concepts import plot_discovered, score_discovered
 from quantus_concepts.metrics.discovered import verdicts
+from quantus_concepts.metrics.discovered.rows import HALVES, SHARE
 
 
 def main(factory: str, n_concepts: str, *folders: str) -> None:
@@ -26,11 +27,12 @@ def main(factory: str, n_concepts: str, *folders: str) -> None:
     figure.savefig(f"{factory} {n_concepts}.png", dpi=150)
     overall = table[table["item"] == ""]
     print(overall.drop(columns=["item", "reason"]).round(3).to_string(index=False))
-    of_concepts = table[(table["item"] != "") & (table["baseline"] == "")]
-    columns = ["value", "low", "high", "n"]
-    for metric in (HALVES, DROP):
+    of_concepts = table[table["item"] != ""]
+    columns = ["baseline", "value", "low", "high", "n"]
+    for metric in (HALVES, SHARE):
         rows = of_concepts[of_concepts["metric"] == metric]
         print(metric, rows.set_index("item")[columns].round(2).to_string(), sep="\n")
+    print(verdicts(table).to_string())
     values = embed(backbone, images.split(32)).features @ bank.cavs.T
     for name, column in zip(bank.names, values.T, strict=True):
         shown = images[column.topk(8).indices]

@@ -58,6 +58,7 @@ def surrogate_fidelity(
         explained = [y - b for y, b in zip(row, bias, strict=True)]
         surrogate = [sum(v * w for v, w in zip(own, weights, strict=True)) for weights in importances]
         mae.append(float(np.mean([abs(y - z) for y, z in zip(explained, surrogate, strict=True)])))
-        one, two = (np.exp(row) / np.exp(row).sum() for row in (np.array(explained), np.array(surrogate)))
+        powers = [np.exp(np.array(row) - max(row)) for row in (explained, surrogate)]
+        one, two = (power / power.sum() for power in powers)
         emd.append(float(np.abs(one - two).sum() / 2))
     return mae, emd

@@ -42,7 +42,7 @@ _COLOURS = {
     "": SCORES,
     RANDOM_DIRECTIONS: CHANCE,
     RANDOM_ACTIVATIONS: CONTROL,
-    SAME_VARIANCE: "#8a6d3b",
+    SAME_VARIANCE: "#c9a227",
     RANDOM_ORDER: "#7b5aa6",
     COMPONENTS: "#2f7d4f",
 }
@@ -91,7 +91,7 @@ def plot_discovered(table: pd.DataFrame, ax: Sequence[Axes] | np.ndarray | None 
         panel.set_title(metric, fontsize="medium")
         panel.set_xlabel("concepts removed from each image")
     axes[2].set_ylim(-0.03, 1.03)
-    axes[2].legend(frameon=False, fontsize="small")
+    axes[2].legend(framealpha=0.8, edgecolor="none", fontsize="small")
     show_names_literally(axes[0].figure)
     return axes[0].figure, axes
 

@@ -29,7 +29,7 @@ def add_verdicts(table: pd.DataFrame) -> pd.DataFrame:
         of_row = (banks["metric"] == row["metric"]) & (banks["item"] == (BEST if row["item"] else ""))
         ranges = banks[of_row & (banks["l"].eq(row["l"]) | math.isnan(row["l"]))]
         verdict = ""
-        if row["baseline"] == "" and row["l"] != 0 and ranges["low"].notna().any():
+        if row["baseline"] == "" and row["n"] and row["l"] != 0 and ranges["low"].notna().any():
             low, high = ranges["low"].min(), ranges["high"].max()
             above = row["low"] > high and (row["metric"] != SHARE or everything["low"] > 0)
             # A concept is compared with the best of a bank, which most concepts are below.
