@@ -10,12 +10,12 @@ import pytest
 
 from fixtures_commands import COMMANDS, check_command, write_place
 
-PHOTO = "--image fruit/test/apple/0.png"
+PHOTO = "fruit/test/apple/0.png"
 #: For each command what is added to good arguments, and what the refusal says.
 BAD = {
     "compose": {"--objects nowhere": "--objects", "--scenes file.txt": "--scenes", "--out images": "images"},
     "explain": {
-        "--text striped": "`--image` with `--text`",
+        "--text striped": "a photograph with `--text`",
         "--layer conv1": "`--layer` has no effect without a network of your own",
         "--mean 0,0,0": "--mean",
         "--device cuda:99": "--device",

@@ -178,7 +178,7 @@ def is_alive(process: int) -> bool:
         return True
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no system has numbers of 14 digits
         return False
     except OSError:  # it belongs to another user
         return True

@@ -16,6 +16,8 @@ from captum_concepts.support.files import non_file_kind, reason_of
 
 #: Beyond these an image is refused before its pixels are taken into memory: a file of 20 kB may claim 169 million.
 MAX_PIXELS = 50_000_000
+#: An image of 1 x 1,000,000 pixels would have 50 billion once its shorter side has 224.
+MAX_RATIO = 200
 #: Pillow reads more, and of some of them by running other programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")
 _ORIENTATION = 0x0112
@@ -37,6 +39,8 @@ def open_image(path: Path, noun: str = "Image") -> Iterator[Image.Image]:
         with Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS:,}: make it smaller")
+            if max(image.size) > MAX_RATIO * min(image.size):
+                raise ValueError(f"{image.width} x {image.height} pixels: one side is over {MAX_RATIO} times the other")
             yield image
     except Exception as error:  # a damaged file fails in any way
         # Pillow's own message for an unknown format repeats the path.

@@ -130,6 +130,11 @@ def read_images(path: Path, group: int) -> pyarrow.ChunkedArray:
     # One after another: what the header says of their size is not believed.
     images, size = [], 0
     with open_parquet(path) as file:
+        about = file.metadata.row_group(group)
+        columns = (about.column(place) for place in range(about.num_columns))
+        claimed = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == _BYTES)
+        if claimed > MAX_BYTES:
+            raise ValueError(f"the images of row group {group} unpack to more than {MAX_BYTES:,} bytes")
         for batch in file.iter_batches(1, [group], [_BYTES], use_threads=False):
             images.append(batch.column(IMAGE))
             size += batch.nbytes

@@ -363,6 +363,11 @@ def _is_inside(name: object) -> bool:
     return len(parts) <= _MAX_PARTS and not any(part == "" or _ODD.fullmatch(part) for part in parts)
 
 
+def plain_name(name: str) -> str:
+    """Return the name of a file, with a sign in place of what some system takes for a separator or a drive."""
+    return re.sub(r"[\\:\x00-\x1f\ud800-\udfff]", "_", name)
+
+
 def _is_part_of_run(path: Path) -> bool:
     """Whether a file holds the beginning of a run.json, as a killed run leaves it."""
     with path.open("rb") as file:

@@ -26,7 +26,6 @@ from quantus_concepts.studies._kit.options import (
     given_settings,
     normalisation,
     refuse_without_effect,
-    require,
     torch_device,
 )
 
@@ -38,9 +37,7 @@ _WITH_TEXTS = ("open_clip:", "transformers:CLIPModel:", "transformers:SiglipMode
 def explain(
     image: Annotated[
         list[Path] | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="Photograph; may be given several times.", rich_help_panel=_WHAT
-        ),
+        typer.Argument(exists=True, metavar="[PHOTO]...", help="Photographs, or folders of photographs."),
     ] = None,
     concepts: Annotated[
         Path | None,
@@ -112,9 +109,9 @@ def explain(
     With no option: painted birds and a small network that is trained on them. Prints a table; the last line is the
     folder with report.html, on which concepts can be corrected, a picture of each image, and results.csv.
 
-    Example: quantus-concepts explain --image zebra.jpg --concepts concepts --backbone resnet18
+    Example: quantus-concepts explain zebra.jpg --concepts concepts --backbone resnet18
 
-    Example: quantus-concepts explain --image zebra.jpg --text striped --text furry --backbone
+    Example: quantus-concepts explain zebra.jpg --text striped --text furry --backbone
     open_clip:ViT-B-32:openai
     """
     settings = given_settings(locals())
@@ -124,18 +121,18 @@ def explain(
     if len(named) > 1:
         raise ValueError(f"Expected one of {', '.join(sources)} but got {' and '.join(named)}.")
     if image and not named:
-        raise ValueError("Expected `--concepts`, `--text` or `--cbm` with `--image` but got none.")
-    if named or network != SMALL:
-        require(f"with `{named[0] if named else '--backbone'}`", image=image or None)
+        raise ValueError("Expected `--concepts`, `--text` or `--cbm` with a photograph but got none.")
+    if (named or network != SMALL) and not image:
+        raise ValueError(f"Expected a photograph with `{named[0] if named else '--backbone'}` but got none.")
     if image and network == SMALL and cbm is None:
-        raise ValueError("Expected `--backbone` with `--image`: the network that is explained.")
+        raise ValueError("Expected `--backbone` with a photograph: the network that is explained.")
     if text and not network.startswith(_WITH_TEXTS):
         raise ValueError(
             "Expected `--backbone` to be a model that reads texts with `--text`, open_clip:ViT-B-32:openai or "
             f"transformers:CLIPModel:openai/clip-vit-base-patch32 for instance, but got {network!r}."
         )
     if not image:
-        reason = "without a network of your own: give --image"
+        reason = "without a network of your own: name a photograph"
         refuse_without_effect(reason, layer=layer, weights=weights, mean=mean, std=std, image_size=image_size)
         refuse_without_effect(reason, unnormalised=unnormalised)
     if network == SMALL:
@@ -147,7 +144,7 @@ def explain(
         refuse_without_effect(f"on {network}, which stands for weights and layer", layer=layer, weights=weights)
     normalised = normalisation(mean, std, unnormalised)
 
-    from quantus_concepts.studies._kit.folder import RunFolder
+    from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
     from quantus_concepts.studies.explain import study
 
     source = study.Source(
@@ -155,7 +152,8 @@ def explain(
     )
     with RunFolder("explain", settings, out, overwrite=overwrite) as folder:
         if image:
-            shown = study.photographs(source, image, concepts=concepts, texts=text, cbm=cbm, download=download)
+            with warnings_as_notes(folder):
+                shown = study.photographs(source, image, concepts=concepts, texts=text, cbm=cbm, download=download)
         else:
             shown = study.painted_birds(folder, source, n_train)
         study.write(folder, shown, top, batch_size)

@@ -17,23 +17,24 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM, show_concepts
-from captum_concepts.backbones.named import build_model, load_tokenizer
+from captum_concepts.backbones.named import NO_WEIGHTS, build_model, load_tokenizer
 from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.chain import make_linear
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
-from captum_concepts.support.files import printable
+from captum_concepts.support.files import image_files, list_some, printable
 from captum_concepts.support.images import load_pixels
 from captum_concepts.support.progress import progress
 from captum_concepts.support.running import tensor_output
 from captum_concepts.support.shown import readable_name
 from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.datasets.folders import IMAGE_SUFFIXES
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.painted.images import KeptImages, sample_loader
 from quantus_concepts.painted.networks import SmallResNet, fold_images
 from quantus_concepts.painted.training import load_trained, train
 from quantus_concepts.score_tables import to_markdown
-from quantus_concepts.studies._kit.folder import REPORT, RunFolder, warnings_as_notes
+from quantus_concepts.studies._kit.folder import REPORT, RunFolder, plain_name, warnings_as_notes
 from quantus_concepts.studies._kit.options import SMALL, Normalisation
 from quantus_concepts.studies._kit.plots import png, report_style
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
@@ -85,7 +86,7 @@ def write(folder: RunFolder, shown: Shown, top: int, batch_size: int) -> None:
         for i, name in enumerate(shown.names):
             of_image = {key: value[i : i + 1] for key, value in truth.items()} | {"pictures": shown.pictures[i : i + 1]}
             figure, _ = show_concepts(model, images[i : i + 1], top, **shared, **of_image)
-            folder.write(f"figures/{i + 1:02d} {Path(name).name}.png", png(figure))
+            folder.write(plain_name(f"figures/{i + 1:02d} {Path(name).name}.png"), png(figure))
         page = explore(model, images, pictures=shown.pictures, title="Concepts of the images", **shared, **truth)
     folder.write(REPORT, page.html)
     for note in folder.notes:
@@ -111,6 +112,9 @@ def photographs(
         model, form = _of_folder(source, concepts)
     else:
         raise ValueError("Expected concepts, texts or the file of a concept model but got none.")
+    paths = [photo for path in paths for photo in (image_files(path, IMAGE_SUFFIXES) if path.is_dir() else [path])]
+    if not paths:
+        raise ValueError(f"Expected photographs ({', '.join(IMAGE_SUFFIXES)}) but the folder holds none.")
     pictures = torch.stack([form.read(path) for path in paths])
     names = [path.stem for path in paths]
     # Their paths where two have the same name.
@@ -265,6 +269,12 @@ def _of_folder(source: Source, concepts: Path) -> tuple[Any, Photographs]:
         seed=source.seed,
         display_progressbar=source.progress,
     )
+    same = [name for name, vector in zip(bank.names, bank.cavs, strict=True) if not vector.norm() > 0]
+    if same:
+        raise ValueError(
+            f"Expected the images of {list_some(same)} to differ from the random images but the network sees the same "
+            "in all of them, so that no direction separates them. Replace the images."
+        )
     middle = _middle(source, concepts, backbone, photographs)
     return _with_classes(backbone, bank, classifier, names, middle, source), photographs
 
@@ -312,6 +322,8 @@ def _class_names(network: Network, source: Source) -> list[str] | None:
     from torchvision import models
 
     published = models.get_model_weights(source.backbone)
+    if source.weights == NO_WEIGHTS:
+        return None
     if source.weights is None:
         chosen = published["DEFAULT"]
     else:

@@ -69,11 +69,34 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def explained(*more: str, images: tuple[str, ...] = ("photos/0.png",)) -> pd.DataFrame:
-    image_words = [word for name in images for word in ("--image", name)]
-    assert (
-        main(["explain", *image_words, *more, "--device", "cpu", "--no-progress", "--out", "out", "--overwrite"]) == 0
-    )
+    assert main(["explain", *images, *more, "--device", "cpu", "--no-progress", "--out", "out", "--overwrite"]) == 0
     return pd.read_csv("out/results.csv")
+
+
+FOLDER = ("--concepts", "concepts", "--backbone", "network.py:network", "--image-size", "16")
+
+
+def test_a_folder_of_photographs(place: Path) -> None:
+    (place / "photos" / "notes.txt").write_text("no image")
+    Path("photos/0.png").rename("photos/12:30 \\ a.png")
+    assert explained(*FOLDER, images=("photos",))["image"].astype(str).unique().tolist() == ["1", "12:30 \\ a"]
+    assert sorted(path.name for path in Path("out/figures").iterdir()) == ["01 1.png", "02 12_30 _ a.png"]
+
+
+def test_untrained_weights_of_a_library(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", lambda *_, **__: pytest.fail("asked for weights"))
+    words = ("--concepts", "concepts", "--backbone", "squeezenet1_1", "--weights", "none", "--image-size", "64")
+    assert set(explained(*words)["concept"]) == {"bright", "dark"}
+
+
+def test_images_that_are_all_alike_are_refused_in_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("L", (100_000, 1)).save("long.png")
+    assert main(["explain", "long.png", *FOLDER, "--device", "cpu", "--no-progress", "--out", "long"]) == 2
+    assert "one side is over 200 times the other" in capsys.readouterr().err
+    for path in Path("concepts").rglob("*.png"):
+        Image.new("RGB", (24, 20), (9, 9, 9)).save(path)
+    assert main(["explain", "photos/0.png", *FOLDER, "--device", "cpu", "--no-progress", "--out", "alike"]) == 2
+    assert "Expected the images of bright, dark to differ from the random images" in capsys.readouterr().err
 
 
 def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
