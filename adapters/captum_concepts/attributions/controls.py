@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,9 +12,9 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, extra_arguments, input_tensors
+from captum_concepts.attributions.outputs import Targets, as_targets, input_tensors
 from captum_concepts.support.checks import check_axes, check_range
-from captum_concepts.support.running import evaluation_mode, tensor_output, to_host, to_model
+from captum_concepts.support.running import to_host
 from captum_concepts.support.shown import describe, show_value
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
@@ -34,8 +33,7 @@ class RandomAttribution(Attribution):
     Parameters
     ----------
     forward_func : callable or nn.Module
-        The model; it is run on one sample alone, to check a target. A callable that is no module counts as a model
-        without parameters.
+        The model, which is not run. A callable that is no module counts as a model without parameters.
     seed : int
         Random seed of the draw, not negative.
 
@@ -79,7 +77,7 @@ class RandomAttribution(Attribution):
         target : int, tuple, Tensor or list, optional
             As in all of Captum: one for all samples, or one for each.
         additional_forward_args : object
-            Handed to `forward_func` behind the inputs.
+            Not used.
 
         Returns
         -------
@@ -89,7 +87,7 @@ class RandomAttribution(Attribution):
         Raises
         ------
         ValueError
-            If there is neither one target for all samples nor one for each, or the model has no such output.
+            If there is neither one target for all samples nor one for each.
         """
         tensors = input_tensors(inputs)
         n = len(tensors[0])
@@ -99,7 +97,7 @@ class RandomAttribution(Attribution):
         targets = [target] if isinstance(target, Tensor) else []
         on_host = to_host(*targets, *digested, *some)
         chosen = on_host.pop(0) if targets else target
-        target_texts = _check_target(self.forward_func, tensors, chosen, additional_forward_args)
+        target_texts = _target_texts(chosen, n)
         arrays = [tensor.numpy() for tensor in on_host[: len(tensors)]]
         model = _fingerprint(some, on_host[len(tensors) :])
         draws = [np.empty_like(array) for array in arrays]
@@ -126,7 +124,7 @@ class SobelEdges(Attribution):
     Parameters
     ----------
     forward_func : callable or nn.Module
-        The model; it is run on one sample alone, to check a target.
+        The model, which is not run.
 
     Examples
     --------
@@ -152,9 +150,9 @@ class SobelEdges(Attribution):
         inputs : Tensor or tuple of Tensor
             (N, C, H, W).
         target : int, tuple, Tensor or list, optional
-            Checked as of other attributions; the edges are the same for all.
+            Not used: the edges are the same for all.
         additional_forward_args : object
-            Handed to `forward_func` behind the inputs.
+            Not used.
 
         Returns
         -------
@@ -164,7 +162,7 @@ class SobelEdges(Attribution):
         Raises
         ------
         ValueError
-            If `inputs` has another rank, or the model has no output `target`.
+            If `inputs` has another rank.
         TypeError
             If it is no tensor of a floating-point dtype.
         """
@@ -173,7 +171,6 @@ class SobelEdges(Attribution):
             check_axes(inputs=(images, "N C H W"))
             if not images.is_floating_point():
                 raise TypeError(f"Expected argument `inputs` to hold floats but got {images.dtype}. Use .float().")
-        _check_target(self.forward_func, tensors, target, additional_forward_args)
         edges = tuple(_edges(images) for images in tensors)
         return edges if isinstance(inputs, tuple) else edges[0]
 
@@ -188,11 +185,8 @@ def _edges(images: Tensor) -> Tensor:
     return (horizontal.square() + vertical.square()).sqrt()
 
 
-def _check_target(
-    model: Callable[..., object], inputs: tuple[Tensor, ...], target: Targets, arguments: object
-) -> list[str]:
-    """Return one text for each sample that tells its target; raise where that is no output of the model."""
-    n = len(inputs[0])
+def _target_texts(target: Targets, n: int) -> list[str]:
+    """Return one text for each sample that tells its target."""
     if target is None:
         return [repr(None)] * n
     # Tuples are places in outputs of more axes, as in all of Captum.
@@ -202,37 +196,8 @@ def _check_target(
             raise ValueError(
                 f"Expected argument `target` to hold one for each of N = {n} inputs but got {len(places)}."
             )
-    else:
-        places = as_targets(target, n).expand(n).tolist()
-    if n:
-        # Edges are of images in any precision; the model takes its own.
-        samples = [value[:1].detach() for value in inputs]
-        samples = [to_model(model, value) for value in samples] if isinstance(model, nn.Module) else samples
-        with evaluation_mode(model), torch.no_grad():
-            output = tensor_output(model(*samples, *_first_of(arguments, n)))
-        _check_places(places, output.shape[1:])
-    return [str(place) for place in places]
-
-
-def _check_places(places: list[Any], shape: Sequence[int]) -> None:
-    """Raise where a place, an index or a tuple of them, is none in the output (K, ...) of one sample."""
-    if len(shape) == 1 and not any(isinstance(place, tuple) for place in places):
-        check_targets(torch.tensor(places), shape[0])
-        return
-    expected = f"(N, {', '.join(map(str, shape))})" if shape else "(N,)"
-    for i, place in enumerate(places):
-        indices = place if isinstance(place, tuple) else (place,)
-        inside = (0 <= index < size for index, size in zip(indices, shape, strict=False))
-        if len(indices) > len(shape) or not all(inside):
-            raise ValueError(f"Expected argument `target` to hold places in outputs {expected} but got {place} at {i}.")
-
-
-def _first_of(arguments: object, n: int) -> tuple[object, ...]:
-    """Return the further arguments of the first of n samples."""
-    return tuple(
-        argument[:1] if isinstance(argument, Tensor) and argument.ndim and len(argument) == n else argument
-        for argument in extra_arguments(arguments)
-    )
+        return [str(place) for place in places]
+    return [str(place) for place in as_targets(target, n).expand(n).tolist()]
 
 
 def _some_entries(model: object) -> list[Tensor]:

@@ -1,1 +1,1 @@
-"""What every module uses: checks, running a model, files, progress, drawing."""
+"""Checks of arguments, running models, and files and images: what every other package needs, and no concept."""

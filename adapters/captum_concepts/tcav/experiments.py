@@ -12,11 +12,11 @@ import torch
 from captum.attr import LayerActivation, LayerGradientXActivation
 from torch import Tensor, nn
 
-from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, tensor_outputs
+from captum_concepts.attributions.outputs import Targets, as_targets, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.directions import METHODS, Fitting, fit_drawn
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole
-from captum_concepts.support.running import evaluation_mode, first_floating, seeded_generators, tensor_output
+from captum_concepts.support.running import evaluation_mode, first_floating, seeded_generators
 
 # Activations enter the products in float64, so many columns at a time.
 _COLUMNS = 65536
@@ -120,7 +120,6 @@ class Experiments(NamedTuple):
             seeded_generators(self.batches.device, self.seed),
             tensor_outputs(self.model, self.targets, "target"),
         ):
-            self._check_outputs()
             yield
 
     def activations(self, name: str, images: Tensor) -> Tensor:
@@ -154,15 +153,6 @@ class Experiments(NamedTuple):
             derivatives = gradients @ (direction / torch.linalg.vector_norm(direction))
             row[:] = float((derivatives > 0).double().mean()), float(derivatives.mean())
         return statistics
-
-    def _check_outputs(self) -> None:
-        """Raise early if the model does not return the outputs that `targets` index."""
-        with torch.no_grad():
-            image = next(self.batches.of(self.inputs))[1]
-            outputs = tensor_output(self.model(image), type(self.model).__name__)
-        if outputs.ndim != 2:
-            raise ValueError(f"Expected the model to return logits (N, K) but got shape {tuple(outputs.shape)}.")
-        check_targets(self.targets, outputs.shape[1], "target")
 
 
 def _shortest(activations: Tensor, coordinates: Tensor) -> float:
