@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -342,8 +341,11 @@ def _probabilities(outputs: Tensor, target: int | None, activation: str, k: int)
             "explained."
         )
     check_targets(torch.tensor([target or 0]), n_classes)
-    activate = {"softmax": partial(torch.softmax, dim=1), "sigmoid": torch.sigmoid, "none": torch.detach}[activation]
-    return activate(outputs)[:, target or 0]
+    if activation == "softmax":
+        outputs = outputs.softmax(1)
+    elif activation == "sigmoid":
+        outputs = outputs.sigmoid()
+    return outputs[:, target or 0]
 
 
 def _check_probabilities(lam: float, values: Tensor) -> None:

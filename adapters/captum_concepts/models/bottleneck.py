@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -186,10 +186,12 @@ class BottleneckCBM(StoredCBM):
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
-        activation = {nn.Identity: None, nn.Sigmoid: torch.sigmoid}.get(type(contents.activation), contents.activation)
+        activation: Callable[[Tensor], Tensor] | None = contents.activation
+        if isinstance(activation, nn.Identity | nn.Sigmoid):
+            activation = torch.sigmoid if isinstance(activation, nn.Sigmoid) else None
         model = cls(
             features,
-            contents.layer,
+            cast(nn.Module, contents.layer),
             contents.head,
             contents.names,
             contents.class_names,

@@ -177,7 +177,7 @@ class PostHocCBM(StoredCBM):
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
-        model = cls(features, contents.bank, contents.head, contents.values, pool, maps)
+        model = cls(features, cast(ConceptBank, contents.bank), contents.head, contents.values, pool, maps)
         model.class_names, model.random_banks = contents.class_names, contents.random_banks
         model.know_file(contents)
         return model

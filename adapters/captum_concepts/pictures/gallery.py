@@ -40,9 +40,8 @@ class TextFigure(Figure):
 
     def savefig(self, *arguments: Any, **settings: Any) -> None:
         """Save as `Figure.savefig`."""
-        name = "svg.fonttype"
-        is_default = mpl.rcParams[name] == mpl.rcParamsDefault[name]
-        with mpl.rc_context({name: "none"} if is_default else {}):
+        is_default = mpl.rcParams["svg.fonttype"] == mpl.rcParamsDefault["svg.fonttype"]
+        with mpl.rc_context({"svg.fonttype": "none"} if is_default else {}):
             super().savefig(*arguments, **settings)
 
 

@@ -182,7 +182,7 @@ def show_concepts(
             # No line ends within "p = 0.87".
             name += "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
             plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
-            _frame_clipped(ax, map_, low, high)
+            _frame_clipped(ax, map_, low, high, tiles.shape[2:])
             if weak:
                 ax.title.set_color(_GREY)
         if isinstance(views, ClassViews):
@@ -275,7 +275,7 @@ def show_top_images(
         mark = None if present is None else bool(present[i, j])
         name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
         plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
-        _frame_clipped(ax, views.maps[i, j], low, high)
+        _frame_clipped(ax, views.maps[i, j], low, high, tiles.shape[2:])
     for ax in flat[len(rows) :]:
         ax.set_visible(False)
     title = clip_text(readable_name(views.names[j]), 60) + (f"\n{views.weak[j]}" if views.weak[j] else "")
@@ -446,8 +446,8 @@ def _clipped(maps: Tensor, low: float, high: float) -> Tensor:
     return maps > high + 0.05 * (high - low)
 
 
-def _frame_clipped(ax: Axes, map_: Tensor, low: float, high: float) -> None:
-    height, width = ax.images[0].get_array().shape[:2]
+def _frame_clipped(ax: Axes, map_: Tensor, low: float, high: float, size: Sequence[int]) -> None:
+    height, width = size
     rows, columns = height / map_.shape[0], width / map_.shape[1]
     for y, x in _clipped(map_, low, high).nonzero().tolist():
         corner = x * columns - 0.5, y * rows - 0.5
