@@ -169,7 +169,8 @@ def _record_of(metric: object, scores: object) -> Record | None:
     values = _flat(scores)
     if own is not None or values is None:
         return own
-    equal = [record for record in records if np.array_equal(_flat(record.scores), values, equal_nan=True)]
+    flat = [(record, _flat(record.scores)) for record in records]
+    equal = [record for record, its in flat if its is not None and np.array_equal(its, values, equal_nan=True)]
     if any(record.reasons != equal[0].reasons for record in equal):
         unknown = "not known: calls with the same scores differ in their reasons, and these scores are a copy"
         return replace(equal[0], reasons={unknown: int(np.isnan(equal[0].values).sum())})

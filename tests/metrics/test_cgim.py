@@ -44,6 +44,13 @@ def test_labels_may_differ_from_the_explained_class(head):
     assert metric.undefined == 1
 
 
+def test_a_sample_explained_for_another_class_than_its_own_does_not_enter(head):
+    # Of class 0 and predicted as it, but its explanation is of class 1.
+    values, a_batch = np.concatenate([VALUES, VALUES[:1]]), np.concatenate([VALUES, [[-100.0, 7.0, -100.0]]])
+    scores = CGIM(TRUTH, labels=[*CLASSES, 0])(head, values, np.array([*CLASSES, 1]), a_batch)
+    np.testing.assert_allclose(scores, [1, 1, 7 / (5 * 2**0.5)], rtol=1e-12)
+
+
 def test_a_sample_that_is_not_finite_does_not_void_its_class(head):
     a_batch = VALUES.copy()
     a_batch[0] = np.inf

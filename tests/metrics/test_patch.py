@@ -98,6 +98,18 @@ def test_one_step_by_hand():
     assert looser.converged.tolist() == [True]
 
 
+def test_a_patch_does_not_stop_where_rounding_decides():
+    # The distance is .9995 of the tolerance at the start: not yet less than what a patch may stop at.
+    model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
+    model[1].weight.data = torch.tensor([[0.02, 0.0], [0.0, 0.0]])
+    images, masks = torch.tensor([[[[100.0, 7.0]]]]), torch.tensor([[[[1, 0]]]])
+    for distance, stops in ((0.0495 * 0.9995, True), (0.05 * 0.9995, False)):
+        init = torch.tensor([[[[100 * (1 + distance), 9.0]]]])
+        result = optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=1, step_size=10)
+        assert torch.allclose(result.images[0, 0, 0, 0], init[0, 0, 0, 0], rtol=0, atol=1e-3) == stops
+        assert result.converged.all()
+
+
 def test_a_patch_that_changes_the_class_has_not_converged():
     # logits (x_1, 100): the class is 1 for the image, 0 for the object, and only 2 % of the norm lie between them
     model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))

@@ -77,6 +77,16 @@ def test_the_first_epoch_by_the_loss_itself(rated):
     assert training.curve[0]["loss"]["Q1"] == pytest.approx(float(loss), rel=1e-4)
 
 
+def test_an_epoch_that_predicts_the_same_for_all_is_never_the_best(rated):
+    # A step so small that every vote is predicted as the mean: without a best epoch the last one is kept.
+    settings = TrainingSettings(epochs=3, batch_size=1000, learning_rate=1e-12)
+    options = {"train": TRAIN, "validation": VALIDATION, "settings": settings, "hidden": (16, 8)}
+    embeddings = torch.ones_like(rated[0])
+    training = train_scorer(embeddings, rated[1], **options)
+    assert np.isnan([[epoch["qwk"][name] for name in QUESTIONS] for epoch in training.curve]).all()
+    assert set(training.best_epoch.values()) == {3}
+
+
 def test_same_seed_same_scorer_and_no_global_generator(rated):
     embeddings, votes = rated
     before = torch.get_rng_state()

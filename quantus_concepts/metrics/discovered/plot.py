@@ -80,8 +80,8 @@ def plot_discovered(table: pd.DataFrame, ax: Sequence[Axes] | np.ndarray | None 
     """
     check_table("table", table, COLUMNS, "score_discovered")
     if ax is None:
-        _, ax = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained", FigureClass=TextFigure)
-        ax = ax.ravel()
+        _, grid = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained", FigureClass=TextFigure)
+        ax = grid.ravel()
     axes = checked_axes(ax, 4, "panel")[:4]
     overall = table[table["item"] == ""]
     _draw_summary(axes[0], overall)
