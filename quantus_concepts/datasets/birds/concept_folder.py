@@ -44,8 +44,9 @@ class ConceptFolder(AnnotatedImages):
 
     *Per class*: numbers in [0, 1], one row for each class. They are `class_concepts`; an image has the concepts of
     its class that are at least 0.5. *Per image*: 0 or 1, one row for each image, its path from `root` or from the
-    folder of its split, with forward slashes. `class_concepts` are then the shares among the training images of each
-    class (all its images where it has none for training, and with ``split=None``), the same for both splits.
+    folder of its split, with forward slashes. `class_concepts` are then the shares among the images of each class in
+    this split (all its images where the split has none): those of the test images fitted no directions, so that CGIM
+    of test images is not about labels that the model has seen.
 
     The table of parts has the columns ``image,part,x,y``: where a part is seen, in pixels of the image file, (0, 0)
     being the centre of the top left pixel; an image with points must not be turned by EXIF. Several rows for the same
@@ -148,7 +149,7 @@ class ConceptFolder(AnnotatedImages):
         self.image_paths = [files[i] for i in chosen]
         self.concept_names = table.names
         self.labels = torch.from_numpy(classes[chosen])
-        by_class = _class_concepts(table, classes, training if split is not None else np.ones_like(training))
+        by_class = _class_concepts(table, classes, chosen)
         by_image = by_class[classes] >= 0.5 if table.per_class else table.values
         self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
         self.concept_labels = torch.from_numpy(by_image[chosen].astype(np.float32))
@@ -215,13 +216,13 @@ def _image_keys(root: Path, files: Sequence[Path], prefixed: bool) -> dict[str, 
     return keys
 
 
-def _class_concepts(table: ConceptTable, classes: np.ndarray, training: np.ndarray) -> np.ndarray:
+def _class_concepts(table: ConceptTable, classes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     if table.per_class:
         return table.values
     rows = []
     for label in range(int(classes.max()) + 1):
         mine = classes == label
-        voting = mine & training.astype(bool)
+        voting = mine & np.isin(np.arange(len(mine)), chosen)
         rows.append(table.values[voting if voting.any() else mine].mean(0))
     return np.stack(rows)
 

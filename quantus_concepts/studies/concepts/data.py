@@ -53,7 +53,6 @@ class BenchmarkData:
 
     train: ConceptDataset
     test: ConceptDataset
-    class_concepts: Tensor
     #: What the images are, for readers.
     title: str
     mean: tuple[float, ...] | None = None
@@ -72,6 +71,16 @@ class BenchmarkData:
     def concept_names(self) -> list[str]:
         """L names."""
         return self.test.concept_names
+
+    @property
+    def class_concepts(self) -> Tensor:
+        """(K, L), the truth of CGIM, from images that fitted no directions, or from people's table of the classes."""
+        return self.test.class_concepts
+
+    @property
+    def training_concepts(self) -> Tensor:
+        """(K, L), what class recital names: the training images' truth."""
+        return self.train.class_concepts
 
     @property
     def part_of_concept(self) -> Tensor:
@@ -179,7 +188,6 @@ def learnable_concepts(source: Source, data: BenchmarkData) -> BenchmarkData:
             data,
             train=data.train.select(learnable.positions),
             test=data.test.select(learnable.positions),
-            class_concepts=data.class_concepts[:, learnable.positions],
             left_out=learnable.left_out,
         )
     if data.by_class:
@@ -190,7 +198,7 @@ def learnable_concepts(source: Source, data: BenchmarkData) -> BenchmarkData:
 
 
 def _of_birds(train: ConceptDataset, test: ConceptDataset, size: int) -> BenchmarkData:
-    return BenchmarkData(train, test, train.class_concepts, f"painted birds, {size} px", has_oracle=True)
+    return BenchmarkData(train, test, f"painted birds, {size} px", has_oracle=True)
 
 
 def _drawn_birds(painted: Painted, seed_number: int) -> list[tuple[str, tuple[int, int]]]:
@@ -224,7 +232,7 @@ def _cub(source: Source, network: Network) -> BenchmarkData:
         for split in ("train", "test")
     )
     title = f"CUB-200-2011, {size} px, {network.mode.replace('_', ' ')}"
-    data = BenchmarkData(train, test, train.class_concepts, title, network.mean, network.std)
+    data = BenchmarkData(train, test, title, network.mean, network.std)
     if source.image_size is None and network.image_size is None:
         data.notes.append(
             f"Images are {size} px: {network.source} does not say for which size it is made. Give --image-size, or "
@@ -253,7 +261,7 @@ def _folder(source: Source, network: Network) -> BenchmarkData:
         # Set afterwards: a folder without a transform checks that its images have one size.
         dataset.transform = _normalise(network)
     title = f"images in {source.root.name if source.root else ''}, {'their own size' if size is None else f'{size} px'}"
-    return BenchmarkData(train, test, train.class_concepts, title, network.mean, network.std)
+    return BenchmarkData(train, test, title, network.mean, network.std)
 
 
 def _normalise(network: Network) -> v2.Normalize | None:

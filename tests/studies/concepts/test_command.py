@@ -185,7 +185,19 @@ def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
     later = PaintedBirds(27, image_size=32, n_classes=5, first=30)
     assert torch.equal(together.train.images, birds.images)
     assert torch.equal(together.train.labels, birds.labels)
-    assert torch.equal(together.class_concepts, later.class_concepts)
+    assert torch.equal(together.training_concepts, later.class_concepts)
+
+
+@pytest.mark.parametrize("painted", [True, False])
+def test_truth_of_cgim_is_from_images_that_fitted_no_directions(tmp_path, painted):
+    write_own_images(tmp_path)
+    drawn = Painted(n_train=20, n_test=10, n_classes=5) if painted else None
+    files = {} if painted else {"root": tmp_path / "fruit", "concepts": str(tmp_path / "concepts.csv")}
+    kind = "painted" if painted else "folder"
+    (data,) = load_data(Source(data=kind, min_images=1, image_size=32, painted=drawn, **files), None)
+    for images, truth in ((data.test, data.class_concepts), (data.train, data.training_concepts)):
+        members = torch.nn.functional.one_hot(images.labels, data.n_classes).float()
+        torch.testing.assert_close(truth, members.T @ images.concept_labels / members.sum(0)[:, None])
 
 
 #: Official numbers of the wing colours that are concepts, but one.
