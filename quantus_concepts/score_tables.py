@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pandas as pd
 
 from captum_concepts.support.checks import check_kind
 from captum_concepts.support.files import printable
-from quantus_concepts.metrics.concepts.names import INTERVENED
+from quantus_concepts.metrics.concepts.names import INTERVENED, RANDOM_RANGE
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
+from quantus_concepts.verdicts import RANKINGS, with_verdicts
+
+#: The ranking of a headline, fixed before looking.
+RANKING = RANKINGS[0]
 
 #: Columns that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "difference": ("low", "high"), "control": ("control_low", "control_high")}
+INTERVALS |= {"random": ("random_low", "random_high")}
 
 
 def to_markdown(table: pd.DataFrame | pd.Series, digits: int = 3) -> str:
@@ -66,10 +72,10 @@ def to_markdown(table: pd.DataFrame | pd.Series, digits: int = 3) -> str:
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that a reader wants of a long table: one for each metric of a model or method.
+    """Return the rows that a reader wants of a long table, with verdicts: one for each metric of a model or method.
 
     Of a metric's variants it is that over all images, of the contribution, with the smallest ``l`` and ``alpha``;
-    without single concepts and classes, baselines and intervened numbers.
+    without single concepts and classes, baselines and intervened numbers. The ranking is fixed before looking.
 
     Parameters
     ----------
@@ -79,7 +85,10 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Some of its rows, about ten for a table of `score_concepts`; columns that hold nothing are left out.
+        Some of its rows, about ten for a table of `score_concepts`; columns that hold nothing are left out. Where the
+        table has random banks, ``random`` is their mean and ``random_low`` to ``random_high`` their range beside each
+        number, and ``verdict`` says whether it lies above, within or below (`quantus_concepts.verdicts.RULE`): "no
+        verdict" for a model that knows neither its classes nor its concepts.
 
     Raises
     ------
@@ -102,18 +111,31 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
             f"Expected argument `table` to have a column `metric` but it has {[str(name) for name in table]}. Pass "
             "what `summarise` returns, or a `score_` function that sums up."
         )
-    plain = {"item": (), "baseline": (), "explanation": ("contribution",), "item_kind": ("concept",)}
     rows = table[table["metric"] != INTERVENED]
-    if "model" in rows:
-        rows = rows[~rows["model"].astype(str).str.startswith(RANDOM_BANKS)]
-    for name, choices in plain.items():
+    for name, choices in {"explanation": (RANKING,), "item_kind": ("concept",)}.items():
         if name in rows:
-            column = rows[name]
-            rows = rows[column.isna() | column.astype(str).isin(("", *choices))]
+            rows = rows[rows[name].isna() | rows[name].astype(str).isin(("", *choices))]
     about = [name for name in ("model", "method", "metric") if name in rows]
     rows = rows.sort_values([name for name in ("l", "alpha", "set") if name in rows], kind="stable")
-    rows = rows.drop_duplicates(about).sort_index()
+    for name in {"item", "baseline"} & {*rows}:
+        rows = rows[rows[name].isna() | (rows[name].astype(str) == "")]
+    is_range = rows["what"] == RANDOM_RANGE if "what" in rows else pd.Series(False, rows.index)
+    banks, rows = (rows[chosen].drop_duplicates(about).sort_index() for chosen in (is_range, ~is_range))
+    if len(banks):
+        rows = with_verdicts(_with_banks(rows, banks))
     return rows[[name for name in rows if name == "value" or _has_content(rows[name])]]
+
+
+def _with_banks(rows: pd.DataFrame, banks: pd.DataFrame) -> pd.DataFrame:
+    """Put the mean and the range of the random banks, of each model or of all, beside its numbers."""
+    known = {(row["model"], row["metric"]): row for row in banks.to_dict("records")}
+    shared = next((name for name in banks["model"] if not name.startswith(f"{RANDOM_BANKS} of ")), "")
+    found = [
+        known.get((f"{RANDOM_BANKS} of {model}", metric), known.get((shared, metric), {}))
+        for model, metric in zip(rows["model"], rows["metric"], strict=True)
+    ]
+    ends = {"random": "value", "random_low": "low", "random_high": "high"}
+    return rows.assign(**{name: [float(row.get(end, math.nan)) for row in found] for name, end in ends.items()})
 
 
 def _as_table(table: pd.DataFrame | pd.Series) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from captum_concepts.pictures.gallery import TextFigure
 from quantus_concepts.functional.statistics.intervals import baseline_coverage
+from quantus_concepts.metrics.concepts.names import SCORE
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
     CHANCE,
@@ -26,6 +27,7 @@ from quantus_concepts.metrics.host.plotting import (
     draw_references,
     show_names_literally,
 )
+from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.summary import COLUMNS
 
 #: Panels in a row, and letters in a line of a method's and of a metric's name.
@@ -100,7 +102,7 @@ def plot_summary(
 
 def _rows_of_score_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table of `score_concepts` in the columns of a summary: the models as methods, with their baselines."""
-    overall = table[(table["item"] == "") & (table["baseline"] == "")]
+    overall = table[kinds_of_rows(table) == SCORE]
     keys = ["metric", "explanation", "item_kind"]
     rows = overall.sort_values(["l", "alpha", "set"], kind="stable").drop_duplicates(["model", *keys]).sort_index()
     by = rows["explanation"].where(rows["explanation"] == "", " by " + rows["explanation"])

@@ -9,8 +9,9 @@ import pandas as pd
 
 from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.metrics.concepts.names import ACCURACY as CLASS_ACCURACY
+from quantus_concepts.metrics.concepts.names import DIRECTIONS, SCORE
 
-ACCURACY, DIRECTIONS = CLASS_ACCURACY.metric, "CAV accuracy"
+ACCURACY = CLASS_ACCURACY.metric
 #: What is concluded from a number, and from a paired difference.
 ABOVE, WITHIN, BELOW, NO_VERDICT, UNKNOWN = "above", "within", "below", "no verdict", "–"
 ABOVE_ZERO, NOT_SHOWN, BELOW_ZERO = "above 0", "not shown", "below 0"
@@ -18,6 +19,8 @@ ABOVE_ZERO, NOT_SHOWN, BELOW_ZERO = "above 0", "not shown", "below 0"
 RANDOM_BANKS, CHANCE = "random banks", "chance"
 #: Held-out accuracy below which directions hardly know their concepts, and the largest adjusted p of a difference.
 WEAK, ALPHA = 0.6, 0.05
+#: Of which neither more nor less is better.
+NEITHER = ("negative first",)
 #: The rankings that a verdict is about, fixed before looking.
 RANKINGS = ("contribution", "value")
 RULE = {
@@ -60,7 +63,7 @@ def knows_classes(rows: pd.DataFrame) -> bool:
     Heads on random directions of a trained network classify as well as those on its concepts; with an untrained network
     neither holds.
     """
-    means = rows[(rows["item"] == "") & rows["value"].notna()]
+    means = rows[(rows["what"] == SCORE) & rows["value"].notna()]
     accuracy, held_out = (means[means["metric"] == metric] for metric in (ACCURACY, DIRECTIONS))
     above = len(accuracy) > 0 and verdict_of(accuracy.iloc[0]) == ABOVE
     return above or (len(held_out) > 0 and held_out.iloc[0]["value"] >= WEAK)
@@ -72,7 +75,7 @@ def with_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     rows : DataFrame
-        Columns ``model, metric, item, value, low, high, random_low, random_high``; an ``against`` that is there stays.
+        Columns ``model, what, metric, value, low, high, random_low, random_high``; an ``against`` that is there stays.
 
     Returns
     -------
@@ -88,6 +91,7 @@ def with_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
         for model, metric in zip(rows["model"], rows["metric"], strict=True)
     ]
     verdicts = pd.Series([verdict_of(row) for row in rows.to_dict("records")], rows.index, dtype=object)
+    verdicts = verdicts.mask(rows["metric"].isin(NEITHER), UNKNOWN)
     return rows.assign(
         against=against, verdict=verdicts.mask(pd.Series(silent, rows.index) & (verdicts != UNKNOWN), NO_VERDICT)
     )

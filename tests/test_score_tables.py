@@ -95,9 +95,19 @@ def test_the_headline_is_one_number_a_metric() -> None:
     # All images are taken for one class, over which nothing correlates.
     assert [*rows.index] == ["accuracy", "negative first", "CEM", "CEM gain", "CGIM", "CGIM correlation"]
     assert rows["value"].isna().tolist() == [False] * 5 + [True]
+    banks = table[(table["what"] == "random range") & (table["set"] == "all")].query("metric == 'CEM gain' and l == 1")
+    banks = banks[banks["explanation"] == "contribution"].iloc[0]
+    assert (
+        rows.loc["CEM gain", ["random", "random_low", "random_high"]].tolist()
+        == banks[["value", "low", "high"]].tolist()
+    )
+    # One bank has no range that an untrained model's accuracy lies above.
+    assert rows.loc["accuracy", "verdict"] in ("within", "below")
+    assert rows.loc[["CEM", "CEM gain"], "verdict"].tolist() == ["no verdict"] * 2
+    assert rows.loc["negative first", "verdict"] == "–"
     assert set(rows["model"]) == {"my model"}
     assert not {"baseline", "item"} & {*rows}
-    plain = table[(table["model"] == "my model") & (table["item"] == "")]
+    plain = table[(table["model"] == "my model") & (table["what"] == "score")]
     cem = plain.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'")["value"]
     assert [rows.loc["CEM", "value"]] == cem.tolist()
     cgim = plain.query("metric == 'CGIM' and explanation == 'contribution' and item_kind == 'concept'")["value"]

@@ -12,7 +12,7 @@ from quantus_concepts.verdicts import difference_verdict, with_verdicts
 
 
 def row(metric: str, value: float, half: float = 0.05, **fields: Any) -> dict[str, Any]:
-    known = {"model": "m", "metric": metric, "item": "", "value": value, "low": value - half, "high": value + half}
+    known = {"model": "m", "metric": metric, "what": "score", "value": value, "low": value - half, "high": value + half}
     return known | {"random_low": 0.4, "random_high": 0.6} | fields
 
 

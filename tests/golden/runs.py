@@ -153,7 +153,21 @@ RUNS = {
             "benchmark concepts --painted n_train=60,n_test=18,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 "
             f"--n-pos 10 --n-neg 10 --batch-size 16 --seeds 2 --precision float32 --explore {QUIET} --out concepts"
         ],
-        {"results.csv": ("model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item", "seed")},
+        {
+            "results.csv": (
+                "model",
+                "what",
+                "metric",
+                "explanation",
+                "baseline",
+                "set",
+                "l",
+                "alpha",
+                "item_kind",
+                "item",
+                "seed",
+            )
+        },
         figures=True,
     ),
     "attribution": Run(

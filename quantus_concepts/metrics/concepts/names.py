@@ -40,7 +40,12 @@ ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE = Score("added moves"), Score("removed m
 RISES, SELECTIVITY, CLASS_KEPT = Score("rises"), Score("selectivity"), Score("class kept")
 MOVES = (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE, RISES, SELECTIVITY, CLASS_KEPT)
 
+#: Values of the column ``what``: the mean of a model, of a baseline beside it (column ``baseline``), or of random
+#: banks, whose ends are a range and no interval; one concept or class (column ``item``).
+SCORE, BASELINE, RANDOM_RANGE, ITEM = "score", "baseline", "random range", "item"
+
 #: Values of the column ``metric``.
+DIRECTIONS = "CAV accuracy"
 CGIM, CEM, CLM = "CGIM", "CEM", "CLM"
 #: CGIM by Pearson's correlation, and CEM less prevalence.
 CGIM_CORRELATION, CEM_GAIN = "CGIM correlation", "CEM gain"

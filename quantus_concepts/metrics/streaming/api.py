@@ -139,7 +139,9 @@ def score_concepts(
     Returns
     -------
     DataFrame
-        A row for each number, models in their order and controls after them. ``model``; ``metric`` ("accuracy",
+        A row for each number, models in their order and controls after them. ``model``; ``what`` the row is:
+        "score", "baseline" (of that name in ``baseline``), "item", one concept or class, or "random range", of random
+        banks, which is no interval; ``metric`` ("accuracy",
         "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
         absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CEM gain", "CLM", "part specificity",
         CLM less CLM at the other parts for the smallest l (`functional.part_specificity`), "CGIM" or "CGIM

@@ -23,6 +23,7 @@ from quantus_concepts.metrics.streaming.engine import ModelState
 #: Columns of the tables, with the value of a row that does not set them.
 COLUMNS: dict[str, Any] = {
     "model": "",
+    "what": col.SCORE,
     "metric": "",
     "explanation": "",
     "baseline": "",
@@ -42,7 +43,14 @@ COLUMNS: dict[str, Any] = {
 
 def score_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Return rows as a table of `COLUMNS`; what a row does not name is empty."""
-    return pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "float64"})
+    table = pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "float64"})
+    return table.assign(what=kinds_of_rows(table))
+
+
+def kinds_of_rows(table: pd.DataFrame) -> np.ndarray:
+    """Return what the rows of a table are, those of random banks too: score, item (a concept or class) or baseline."""
+    items, baselines = (table[name].fillna("") != "" for name in ("item", "baseline"))
+    return np.select([items, baselines], [col.ITEM, col.BASELINE], col.SCORE)
 
 
 def mean_row(
@@ -126,6 +134,14 @@ def _rows_of(
     return items[:1] if metric.baseline else items
 
 
+def direction_rows(name: str, model: object, concept_names: Sequence[str]) -> list[Row]:
+    """Return how well a model's directions know their concepts on samples held back; nothing where that is unknown."""
+    accuracy = getattr(getattr(model, "bank", None), "test_accuracy", None)
+    if accuracy is None or len(accuracy) != len(concept_names) or bool(accuracy.isnan().all()):
+        return []
+    return item_rows(accuracy.double(), concept_names, model=name, metric=col.DIRECTIONS, item_kind="concept")
+
+
 def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     """Return the rows of controls: for each number their mean, and the range of 95 % of them."""
     # A control may have seen too few images for some numbers.
@@ -139,6 +155,7 @@ def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     ranges = np.array([distribution(column) for column in values.T]).reshape(-1, 3)
     missing = np.isnan(values).sum(0)
     return score_table([*most.values()]).assign(
+        what=col.RANDOM_RANGE,
         value=ranges[:, 0],
         low=ranges[:, 1],
         high=ranges[:, 2],

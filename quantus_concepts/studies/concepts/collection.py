@@ -30,11 +30,10 @@ from quantus_concepts.studies.concepts.study import (
     Settings,
     normalisation_text,
 )
-from quantus_concepts.studies.concepts.terms import baseline_name
 
 #: What a model of the user's is called in results.csv, with its name.
 OWN = "concept model"
-COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
+COLUMNS = ["model", "what", "metric", "explanation", "baseline", "set", "l", "alpha", "item_kind", "item"]
 COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
 
@@ -88,7 +87,7 @@ def collect(
                 typer.echo(f"Seed {seed} ({number + 1} of {len(source.seeds)})", err=True)
         folder.note(*data.notes)
         one_seed = OneSeed(folder, settings, network, data, seed, first=number == 0)
-        frames.append(_named(one_seed.scores().assign(seed=seed)))
+        frames.append(_columns(one_seed.scores().assign(seed=seed)))
         images.append(one_seed.images().assign(seed=seed))
         draws.append(one_seed.draws().assign(seed=seed))
         drawn = number if network is None else 0
@@ -126,7 +125,7 @@ def score_backbone(
     small = replace(settings, interventions=False, sweep=False)
     one_seed = OneSeed(folder, small, network, data, seed, first=seed == source.seeds[0])
     frame, compared = one_seed.scores().assign(seed=seed), one_seed.images().assign(seed=seed)
-    return Rival(network.source, POST_HOC, _named(frame), compared)
+    return Rival(network.source, POST_HOC, _columns(frame), compared)
 
 
 def score_own(
@@ -165,14 +164,9 @@ def score_own(
     key |= {"data": data.fingerprint, "drawn": seed_number, "weights": own.fingerprint}
     state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key, run))
     frame, compared = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
-    return Rival(own.name, OWN, _named(frame), compared)
+    return Rival(own.name, OWN, _columns(frame), compared)
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Name the baselines of maps and answers as models, the way results.csv has them."""
-    named = [
-        baseline_name(baseline, model) if baseline else model
-        for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
-    ]
-    # Whole numbers in the file.
-    return frame.assign(model=named)[COLUMNS].astype({"l": "Int64"})
+def _columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of results.csv, with whole numbers in the file."""
+    return frame[COLUMNS].astype({"l": "Int64"})

@@ -23,7 +23,9 @@ from quantus_concepts.metrics.concepts.names import (
     CLASS_CONCEPTS,
     CLASS_IMPORTANCE,
     CLM,
+    ITEM,
     PART_SPECIFICITY,
+    SCORE,
 )
 from quantus_concepts.painted.subject import POST_HOC, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import adjusted
@@ -95,8 +97,8 @@ def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     for metric, value in chance.items():
         # Means of scores that add up to chance miss it by rounding.
         ends = value - ROUNDING, value + ROUNDING
-        rows.loc[pick(rows, metric=metric, item="").index, ["random_low", "random_high"]] = ends
-    correlations = pick(rows, metric=CGIM_CORRELATION, item_kind="concept", item="")
+        rows.loc[pick(rows, metric=metric, what=SCORE).index, ["random_low", "random_high"]] = ends
+    correlations = pick(rows, metric=CGIM_CORRELATION, item_kind="concept", what=SCORE)
     for explanation in RANKINGS:
         chosen = pick(correlations, explanation=explanation).index
         if len(chosen):
@@ -198,7 +200,7 @@ def with_image_intervals(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFra
     rows, own = rows.copy(), images[~images["metric"].isin(OF_CLASSES) & (images["baseline"].fillna("") == "")]
     for row in image_intervals(own, ["model", *KEYS], bounds_of).to_dict("records"):
         about = {name: None if pd.isna(row[name]) else row[name] for name in KEYS}
-        chosen = pick(rows, model=row["model"], set="all", item="", **about).index
+        chosen = pick(rows, model=row["model"], set="all", what=SCORE, **about).index
         rows.loc[chosen, ["low", "high"]] = row["low"], row["high"]
     return rows
 
@@ -215,7 +217,7 @@ def mean_draws(draws: pd.DataFrame, explanation: str, concepts: Sequence[str]) -
 def discoveries_of(rows: pd.DataFrame, draws: pd.DataFrame, explanation: str) -> tuple[pd.DataFrame, Discoveries]:
     """Return the concepts of the post-hoc model by one ranking, and which lie outside their own random range."""
     items = pick(rows, model=POST_HOC, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
-    items = items[(items["item"] != "") & items["value"].notna()]
+    items = items[(items["what"] == ITEM) & items["value"].notna()]
     found = find_discoveries(items["value"].to_numpy(float), mean_draws(draws, explanation, list(items["item"])))
     return items, found
 
@@ -225,7 +227,7 @@ def with_own_ranges(rows: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     rows = rows.copy()
     for explanation in dict.fromkeys(draws["explanation"]):
         chosen = pick(rows, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
-        chosen = chosen[chosen["item"] != ""]
+        chosen = chosen[chosen["what"] == ITEM]
         names = list(dict.fromkeys(chosen["item"]))
         ends = {
             name: baseline_range(column)

@@ -17,10 +17,13 @@ from torch import Tensor
 from captum_concepts.pictures.gallery import gallery
 from captum_concepts.support.shown import readable_name
 from quantus_concepts.metrics.concepts.names import (
+    BASELINE,
     CEM_GAIN,
     CGIM_CORRELATION,
     INTERVENED,
+    ITEM,
     PART_SPECIFICITY,
+    SCORE,
     WRONG_LABELS,
 )
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
@@ -35,7 +38,6 @@ from quantus_concepts.studies.concepts.terms import (
     KINDS,
     MODELS,
     RANKINGS,
-    baseline_name,
     shown_names,
 )
 
@@ -62,7 +64,7 @@ def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
     """Draw gain and part specificity of the first concept by ranking, over the ranges of random directions."""
     models = list(MODELS[:3])
     chosen = [
-        pick(rows, metric=metric, set="all", l=1, alpha=alpha, model=models).assign(
+        pick(rows, metric=metric, set="all", l=1, alpha=alpha, model=models, what=SCORE).assign(
             row=lambda found, what=what: found["explanation"].map(lambda name: f"{what},\nby {RANKINGS[name]}")
         )
         for metric, alpha, what in ((CEM_GAIN, None, whose), (PART_SPECIFICITY, 1, "map at its part"))
@@ -76,7 +78,7 @@ def extremes(rows: pd.DataFrame) -> list[Picture]:
     pictures = []
     scores = pick(rows, metric=CGIM_CORRELATION, model=POST_HOC, explanation="contribution")
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
-        items = pick(scores[(scores["item"] != "") & scores["value"].notna()], item_kind=kind)
+        items = pick(scores[scores["value"].notna()], what=ITEM, item_kind=kind)
         items = items.sort_values("value", ascending=False, kind="stable")
         if items.empty:
             continue
@@ -90,15 +92,10 @@ def extremes(rows: pd.DataFrame) -> list[Picture]:
 
 def intervention_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracies after interventions; before any, with the interval of the class accuracy."""
-    whose = {baseline_name(WRONG_LABELS, model): model for model in MODELS}
     curves = pick(rows, metric=INTERVENED)
-    wrong = curves["model"].isin(list(whose))
-    curves = curves.assign(
-        model=curves["model"].replace(whose),
-        labels=np.where(wrong, WRONG_LABELS, TRUE_LABELS),
-        count=curves["l"].astype(int),
-    )
-    accuracies = pick(rows, metric="accuracy", item="").set_index("model")
+    labels = np.where(curves["baseline"] == WRONG_LABELS, WRONG_LABELS, TRUE_LABELS)
+    curves = curves.assign(labels=labels, count=curves["l"].astype(int))
+    accuracies = pick(rows, metric="accuracy", what=SCORE).set_index("model")
     for end in ("low", "high"):
         # One accuracy has one interval, though that of the curve is over classes.
         curves[end] = curves[end].where(curves["count"] > 0, curves["model"].map(accuracies[end]))
@@ -137,7 +134,9 @@ def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
 
 def location(rows: pd.DataFrame) -> Figure:
     """Draw CLM over the size of the region: models, baselines of the maps, chance and the band of random banks."""
-    chosen = pick(rows, metric="CLM", model=[*MODELS, *BASELINES], explanation="contribution", l=1)
+    chosen = pick(rows, metric="CLM", model=list(MODELS), explanation="contribution", l=1)
+    of_maps = pick(chosen, what=BASELINE, model=POST_HOC, baseline=list(BASELINES))
+    chosen = pd.concat([pick(chosen, what=SCORE), of_maps.assign(model=of_maps["baseline"])])
     chance = chosen.drop_duplicates("alpha").assign(model=CHANCE, value=lambda found: found["alpha"] / 12)
     chance[["low", "high"]] = math.nan
     chosen = pd.concat([chosen, chance])
@@ -166,11 +165,11 @@ def histograms(rows: pd.DataFrame) -> Figure:
         for ax, kind in zip(row, KINDS, strict=True):
             scores = pick(rows, metric="CGIM", explanation=ranking, item_kind=kind)
             for model in (POST_HOC, TRADITIONAL):
-                values = pick(scores[scores["item"] != ""], model=model)["value"].dropna()
+                values = pick(scores, what=ITEM, model=model)["value"].dropna()
                 if len(values):
                     ax.hist(values, np.linspace(-1, 1, 21), histtype="step", color=COLOURS[model], linewidth=1.6)
                     handles[model] = Line2D([], [], color=COLOURS[model])
-            if (random := one(scores, model=RANDOM, item="")) is not None:
+            if (random := one(scores, model=RANDOM, what=SCORE)) is not None:
                 ax.axvspan(random["low"], random["high"], color=BAND, zorder=0)
                 handles["95 % of random banks"] = Patch(color=BAND)
             ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))

@@ -9,7 +9,16 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from quantus_concepts.metrics.concepts.names import CEM_GAIN, CGIM_CORRELATION, OTHER_PARTS, PART_SPECIFICITY
+from quantus_concepts.metrics.concepts.names import (
+    BASELINE,
+    CEM_GAIN,
+    CGIM_CORRELATION,
+    ITEM,
+    OTHER_PARTS,
+    PART_SPECIFICITY,
+    SCORE,
+)
+from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
@@ -41,7 +50,6 @@ from quantus_concepts.studies.concepts.terms import (
     SETS,
     SETTINGS,
     UNTRAINED,
-    baseline_name,
     ordered,
     setting_name,
     shown_names,
@@ -104,7 +112,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
             [defined_table(rows)],
         ),
     ]
-    used = {*rows["model"], *(["paper"] if paper else [])}
+    used = {*rows["model"], *rows["baseline"], *(["paper"] if paper else [])}
     optional = {*MODELS, PLAIN, UNTRAINED, *BASELINES, *CEM_BASELINES, *CGIM_BASELINES, "paper"}
     n_seeds = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     return Report(
@@ -127,7 +135,9 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
 
 def joined(frame: pd.DataFrame, compared: pd.DataFrame, same_images: bool) -> pd.DataFrame:
     """Average over seeds; seeds that share their images have intervals over both where there are scores of images."""
-    rows = join_seeds(frame.astype({"l": float}), RANDOM, bounds_of)
+    # Random banks have the kinds of row that models have, so that each number finds its range.
+    frame = frame.astype({"l": float}).assign(what=kinds_of_rows(frame))
+    rows = join_seeds(frame, RANDOM, bounds_of)
     # The random banks have the values of the first post-hoc model.
     rows.loc[rows["model"].isin(map(values_name, VALUES)), ["random_low", "random_high"]] = math.nan
     return with_image_intervals(rows, compared) if same_images and frame["seed"].nunique() > 1 else rows
@@ -135,7 +145,7 @@ def joined(frame: pd.DataFrame, compared: pd.DataFrame, same_images: bool) -> pd
 
 def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdict]:
     """Return the answers on accuracy, presence, place and importance: in all images first, by the fixed rankings."""
-    ours = pick(rows, model=POST_HOC)
+    ours = pick(rows, model=POST_HOC, what=SCORE)
 
     def by_ranking(question: str, metric: str, write: Writer = percent, **where: float | str) -> list[Verdict]:
         return [
@@ -147,7 +157,7 @@ def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdic
             for name in VERDICTS_BY
         ]
 
-    plain = one(rows, model=PLAIN, metric=ACCURACY, item="")
+    plain = one(rows, model=PLAIN, metric=ACCURACY)
     beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
     present = by_ranking(f"First concept {whose}, beyond prevalence ({CEM_GAIN}, {{}})?", CEM_GAIN, set="all", l=1)
     correct = one(ours, metric=CEM_GAIN, set="correct", explanation="contribution", l=1)
@@ -155,11 +165,11 @@ def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdic
     place = by_ranking(question, PART_SPECIFICITY, alpha=1, l=1)
     question = f"Important where it belongs ({CGIM_CORRELATION}, {{}}; {{counts}})?"
     return [
-        Verdict.of(f"Class accuracy{beside}", one(ours, metric=ACCURACY, item="")),
+        Verdict.of(f"Class accuracy{beside}", one(ours, metric=ACCURACY)),
         *present,
         Verdict.of(f"In correctly classified images ({CEM_GAIN}, by contribution)?", correct),
         *(place if not pick(ours, metric=PART_SPECIFICITY).empty else []),
-        *by_ranking(question, CGIM_CORRELATION, number, item_kind="concept", item=""),
+        *by_ranking(question, CGIM_CORRELATION, number, item_kind="concept"),
     ]
 
 
@@ -207,9 +217,9 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     if not collected.rivals:
         return []
     tables = {collected.name: collected.compared} | {rival.name: rival.compared for rival in collected.rivals}
-    of_model = {collected.name: pick(rows, model=POST_HOC)}
+    of_model = {collected.name: pick(rows, model=POST_HOC, what=SCORE)}
     for rival in collected.rivals:
-        own = pick(joined(rival.frame, rival.compared, collected.same_images), model=POST_HOC)
+        own = pick(joined(rival.frame, rival.compared, collected.same_images), model=POST_HOC, what=SCORE)
         if RANDOM not in set(rival.frame["model"]):
             own = with_chance(own, rival.compared)
         of_model[rival.name] = with_verdicts(own)
@@ -218,11 +228,11 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
     columns = {
-        AGAINST: pick(cells, metric=ACCURACY, item="").assign(metric=AGAINST),
-        ACCURACY: pick(cells, metric=ACCURACY, item=""),
+        AGAINST: pick(cells, metric=ACCURACY).assign(metric=AGAINST),
+        ACCURACY: pick(cells, metric=ACCURACY),
         CEM_GAIN: pick(cells, metric=CEM_GAIN, set="all", l=1),
         PART_SPECIFICITY: pick(cells, metric=PART_SPECIFICITY, alpha=1, l=1),
-        CGIM_CORRELATION: pick(cells, metric=CGIM_CORRELATION, item_kind="concept", item=""),
+        CGIM_CORRELATION: pick(cells, metric=CGIM_CORRELATION, item_kind="concept"),
     }
     cells = pd.concat(list(columns.values())[1:], ignore_index=True)
     cells[["verdict", "text"]] = [verdict_and_text(row) for _, row in cells.iterrows()]
@@ -281,21 +291,18 @@ def ranked_table(
 def with_sources(rows: pd.DataFrame, published: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows of a metric of all models, of the paper and of chance."""
     ours = pick(rows, metric=metric)
-    chance = pick(ours, model=POST_HOC, l=1)
+    chance = pick(ours, model=POST_HOC, what=SCORE, l=1)
     chance = chance.assign(model=CHANCE, value=chance["chance"], l=math.nan)
     chance[["low", "high", "random_low", "random_high"]] = math.nan
     return pd.concat([ours, pick(published, metric=metric), chance], ignore_index=True)
 
 
 def with_baselines(rows: pd.DataFrame, baselines: Sequence[str]) -> pd.DataFrame:
-    """Return rows in which a baseline is a row of its model."""
-    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in baselines}
-    moved = rows["model"].isin(list(whose))
-    rows = rows.assign(
-        explanation=[whose[name][0] if name in whose else how for name, how in rows[["model", "explanation"]].values],
-        model=rows["model"].map(lambda name: whose.get(name, ("", name))[1]),
-    )
-    rows.loc[moved, ["random_low", "random_high"]] = math.nan
+    """Return rows in which a baseline takes the place of a ranking; it is compared with no random range."""
+    is_baseline = rows["what"] == BASELINE
+    rows = rows[~is_baseline | rows["baseline"].isin(baselines)].copy()
+    rows["explanation"] = rows["baseline"].where(rows["what"] == BASELINE, rows["explanation"])
+    rows.loc[rows["what"] == BASELINE, ["random_low", "random_high"]] = math.nan
     return rows
 
 
@@ -331,7 +338,8 @@ def place_tables(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
 
 def importance_tables(rows: pd.DataFrame) -> list[Table]:
     """Return the mean correlation of importance and truth by ranking, and the mean CGIM."""
-    correlation, cosine = pick(rows, metric=CGIM_CORRELATION, item=""), pick(rows, metric="CGIM", item="")
+    correlation = pick(rows, metric=CGIM_CORRELATION, what=SCORE)
+    cosine = pick(rows, metric="CGIM", what=[SCORE, BASELINE])
     title = "Importance and truth (CGIM correlation)"
     caption = "Mean of Pearson's correlation of importance and truth; 0 is no relation."
     cgim, mean = "Concept global importance (CGIM)", "Mean cosine of importance and truth. By value and contribution, "
@@ -348,8 +356,8 @@ def values_table(rows: pd.DataFrame, values: str) -> Table:
     columns = {POST_HOC: values, values_name(other): other}
     metrics = {"CEM": "CEM, l = 1", CGIM_CORRELATION: f"{CGIM_CORRELATION}, per concept"}
     found = [
-        pick(rows, metric="CEM", set="all", l=1, model=list(columns)),
-        pick(rows, metric=CGIM_CORRELATION, item_kind="concept", item="", model=list(columns)),
+        pick(rows, metric="CEM", set="all", l=1, what=SCORE, model=list(columns)),
+        pick(rows, metric=CGIM_CORRELATION, item_kind="concept", what=SCORE, model=list(columns)),
     ]
     cells = ordered(pd.concat(found).assign(name=lambda of: of["metric"]), name=metrics, explanation=RANKINGS)
     cells = ordered(cells, model=columns)
@@ -394,7 +402,7 @@ def _count(value: float) -> str:
 def accuracy_table(rows: pd.DataFrame, trains: bool) -> Table:
     """Return the accuracies of all models, of their concepts, and of the directions on images held back."""
     metrics = {"accuracy": "classes", "concept accuracy": "concepts", "CAV accuracy": f"directions, {HELD_OUT}"}
-    cells = ordered(pick(rows, item=""), metric=metrics, model=[PLAIN, *MODELS, UNTRAINED])
+    cells = ordered(pick(rows, what=SCORE), metric=metrics, model=[PLAIN, *MODELS, UNTRAINED])
     caption = f"On the test images, in %. {SMALL}"
     if not knows_classes(pick(rows, model=POST_HOC)):
         caption += f" The {POST_HOC} is not above random banks: there is no verdict on its concepts."
@@ -427,7 +435,7 @@ def settings_table(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
 
 def defined_table(rows: pd.DataFrame) -> Table:
     """Return how many scores were defined; of random directions they are banks."""
-    cells = pick(rows, item="", model=list(MODELS[:3]), metric=["CEM", CEM_GAIN, "CLM", "CGIM", CGIM_CORRELATION])
+    cells = pick(rows, what=SCORE, model=list(MODELS[:3]), metric=["CEM", CEM_GAIN, "CLM", "CGIM", CGIM_CORRELATION])
     cells = cells[cells["l"].isin([1.0, math.nan]) & cells["alpha"].isin([1.0, math.nan])]
     what = (
         cells["item_kind"]
@@ -453,7 +461,7 @@ def full_tables(rows: pd.DataFrame, draws: pd.DataFrame) -> list[Table]:
         items, found = discoveries_of(rows, draws, ranking)
         passed |= {(ranking, name) for name in items.loc[found.passed, "item"]}
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
-        items = pick(rows[rows["item"] != ""], item_kind=kind)
+        items = pick(rows, what=ITEM, item_kind=kind)
         scores = pick(items, metric=CGIM_CORRELATION, model=[POST_HOC, TRADITIONAL, RANDOM])
         marks = [
             ("▲" if row["value"] > row["random_high"] else "▼")

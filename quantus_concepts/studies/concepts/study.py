@@ -33,10 +33,10 @@ from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import page_content, page_html
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state, score_ranges
-from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION
+from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, ITEM, SCORE
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.streaming.engine import ModelState
-from quantus_concepts.metrics.streaming.table import item_rows, mean_row, score_table
+from quantus_concepts.metrics.streaming.table import direction_rows, kinds_of_rows, mean_row, score_table
 from quantus_concepts.painted.images import batch_labels, collate, sample_loader
 from quantus_concepts.painted.subject import (
     BACKBONE,
@@ -65,7 +65,7 @@ from quantus_concepts.studies.concepts.data import (
 )
 from quantus_concepts.studies.concepts.figures import draw_gallery
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name, values_name
-from quantus_concepts.verdicts import ACCURACY, DIRECTIONS
+from quantus_concepts.verdicts import ACCURACY
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2
@@ -344,8 +344,7 @@ class OneSeed:
                 "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
                 "decomposition of the concept's value."
             )
-        accuracy = fitted.post_hoc.bank.test_accuracy.double()
-        directions = item_rows(accuracy, data.concept_names, model=POST_HOC, metric=DIRECTIONS, item_kind="concept")
+        directions = direction_rows(POST_HOC, fitted.post_hoc, data.concept_names)
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
         plain = self._accuracy(tensors["plain"].numpy(), PLAIN) if "plain" in tensors else []
         plain += self._untrained_accuracy()
@@ -549,10 +548,11 @@ def _predicted(head: nn.Module, inputs: Tensor) -> np.ndarray:
 
 def with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
     """Return scores with an undefined one for each concept left out, where there is one for each concept."""
-    by_concept = scores[(scores["item_kind"] == "concept") & (scores["item"] == "") & (scores["baseline"] == "")]
+    by_concept = scores[(scores["item_kind"] == "concept") & (kinds_of_rows(scores) == SCORE)]
     if not left_out or by_concept.empty:
         return scores
-    undefined = by_concept.assign(value=np.nan, low=np.nan, high=np.nan, chance=np.nan, n=0, undefined=1)
+    what = by_concept["what"].replace(SCORE, ITEM)
+    undefined = by_concept.assign(what=what, value=np.nan, low=np.nan, high=np.nan, chance=np.nan, n=0, undefined=1)
     means = scores.index.isin(by_concept.index)
     scores = scores.assign(undefined=scores["undefined"] + len(left_out) * means)
     return pd.concat([scores, *(undefined.assign(item=name) for name in left_out)])

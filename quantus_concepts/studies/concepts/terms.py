@@ -88,11 +88,6 @@ READING = {
 }
 
 
-def baseline_name(baseline: str, model: str = POST_HOC) -> str:
-    """Name the baseline of a model's maps, or answers."""
-    return baseline if model == POST_HOC else f"{baseline}, {model}"
-
-
 def values_name(values: str) -> str:
     """Name the post-hoc model with the other concept values, margin or raw."""
     return f"{POST_HOC}, {values} values"

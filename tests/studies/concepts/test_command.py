@@ -61,7 +61,8 @@ def finished(golden: Callable[[str], Path]) -> Path:
 
 def test_painted_birds_from_drawing_to_results(finished):
     table = pd.read_csv(finished / "results.csv", keep_default_na=False)
-    assert set(table.model) >= {*MODELS, "plain backbone", "parts of another image", "centred Gaussian"}
+    assert set(table.model) >= {*MODELS, "plain backbone", "post-hoc CBM, raw values"}
+    assert set(table.baseline) >= {"parts of another image", "centred Gaussian"}
     assert set(table.metric) == METRICS
     assert set(table.seed) == {0, 1}
     oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]
@@ -249,7 +250,7 @@ def test_concepts_left_out_are_undefined_in_results(cub):
     data = CUB200(cub, concepts=["has_wing_*", "has_bill_shape::dagger"])
     counts = np.minimum(data.concept_labels.sum(0), 6 - data.concept_labels.sum(0)).numpy()
     rare = {name for name, count in zip(data.concept_names, counts, strict=True) if count < 3}
-    table = table[table["model"] != "the same importance everywhere"]  # its mean alone
+    table = table[table["baseline"].isna()]  # their means alone
     concepts = table[(table["item_kind"] == "concept") & (table["metric"] != "CLM")]
     for _, rows in concepts.groupby(["model", "metric", "explanation"], dropna=False):
         items = rows[rows["item"].notna()].set_index("item")

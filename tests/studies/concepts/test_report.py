@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from quantus_concepts.functional.statistics.seeds import seeds_interval
+from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
 from quantus_concepts.studies.concepts.collection import COLUMNS, Collected
 from quantus_concepts.studies.concepts.comparisons import (
@@ -33,11 +34,21 @@ from quantus_concepts.studies.concepts.report import (
     without_verdict,
 )
 from quantus_concepts.studies.concepts.rivals import Rival
-from quantus_concepts.studies.concepts.terms import baseline_name, setting_name, shown_names
+from quantus_concepts.studies.concepts.terms import setting_name, shown_names
 from quantus_concepts.verdicts import difference_verdict, with_verdicts
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
-EMPTY = {"explanation": "", "set": "all", "l": None, "alpha": math.nan, "item_kind": "", "item": "", "chance": math.nan}
+EMPTY = {
+    "what": "",
+    "baseline": "",
+    "explanation": "",
+    "set": "all",
+    "l": None,
+    "alpha": math.nan,
+    "item_kind": "",
+    "item": "",
+    "chance": math.nan,
+}
 PAPER = load_paper("quantus_concepts.studies.concepts", l=float, alpha=float)
 
 
@@ -75,7 +86,7 @@ def joined(*rows: Any) -> pd.DataFrame:
 
 
 def mean_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    return join_seeds(frame.astype({"l": float}), RANDOM, bounds_of)
+    return join_seeds(frame.astype({"l": float}).assign(what=kinds_of_rows(frame)), RANDOM, bounds_of)
 
 
 #: Accuracies of a model that knows its classes.
@@ -216,8 +227,8 @@ def test_concepts_are_counted_against_their_own_random_range(n_draws, marks):
 
 
 def test_baselines_of_cem_are_rows_of_their_model():
-    rows = [cem(POST_HOC, 0.8), cem("commonest concept", 0.7, explanation=""), cem(TRADITIONAL, 0.9)]
-    joined_rows = joined(*rows, cem("class recital, traditional CBM", 0.95, explanation=""))
+    rows = [cem(POST_HOC, 0.8), cem(POST_HOC, 0.7, explanation="", baseline="commonest concept"), cem(TRADITIONAL, 0.9)]
+    joined_rows = joined(*rows, cem(TRADITIONAL, 0.95, explanation="", baseline="class recital"))
     cells = presence_tables(joined_rows, PAPER, "in")[1].frame
     found = cells.set_index(["explanation", "model"])["value"].sort_index()
     assert found["commonest concept", POST_HOC].item() == 0.7
@@ -268,7 +279,7 @@ def test_one_accuracy_has_one_interval():
         row(POST_HOC, "accuracy", 0.6, half=0.05),
         row(POST_HOC, "accuracy after interventions", 0.6, half=0.2, l=0, **fields),
         row(POST_HOC, "accuracy after interventions", 0.7, half=0.2, l=1, **fields),
-        row(baseline_name("wrong labels", TRADITIONAL), "accuracy after interventions", 0.4, half=0.2, l=1, **fields),
+        row(TRADITIONAL, "accuracy after interventions", 0.4, half=0.2, l=1, baseline="wrong labels", **fields),
     )
     curves = intervention_rows(rows)
     ours = curves[curves["model"] == POST_HOC]
@@ -279,7 +290,9 @@ def test_one_accuracy_has_one_interval():
 
 
 def test_tables_hold_the_paper_beside_ours_and_chance_last():
-    frame = joined(clm(POST_HOC, 0.133), clm("centred Gaussian", 0.2), clm(RANDOM, 0.14, low=0.1, high=0.2))
+    frame = joined(
+        clm(POST_HOC, 0.133), clm(POST_HOC, 0.2, baseline="centred Gaussian"), clm(RANDOM, 0.14, low=0.1, high=0.2)
+    )
     cells = place_tables(frame, PAPER)[0].frame
     assert [*cells["model"].cat.categories] == [POST_HOC, "paper", RANDOM, "chance"]
     line = cells.query("alpha == 'α = 1' and level == 'l = 1'").set_index(["explanation", "model"])["value"]
