@@ -38,7 +38,7 @@ from quantus_concepts.metrics.streaming.loader import (
     whole_data,
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.table import concept_table
+from quantus_concepts.metrics.streaming.table import concept_table, direction_rows, score_table
 
 #: On how many images each random bank of a model is scored for CLM.
 RANDOM_MAPS = 200
@@ -144,10 +144,10 @@ def score_concepts(
         banks, which is no interval; ``metric`` ("accuracy",
         "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
         absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CEM gain", "CLM", "part specificity",
-        CLM less CLM at the other parts for the smallest l (`functional.part_specificity`), "CGIM" or "CGIM
-        correlation"); ``explanation`` (of interventions their order), ``baseline``, ``set`` ("all" or "correct"
-        images), ``l`` (of interventions how many) and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and
-        ``item``, empty in the row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the
+        CLM less CLM at the other parts for the smallest l (`functional.part_specificity`), "CGIM", "CGIM
+        correlation" or "CAV accuracy", of a fitted bank's directions on images held back); ``explanation`` (of
+        interventions their order), ``baseline``, ``set`` ("all" or "correct" images), ``l`` (of interventions how many)
+        and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the
         predicted classes as clusters (for S+, S- and recital pairs of class and concept put in; for interventions and
         class recital the true classes;
         CGIM and the commonest concept have none: compare CGIM with the range of random banks); ``n`` defined scores and
@@ -204,11 +204,14 @@ def score_concepts(
     )
     if per_image:
         return state.images()
-    if not banks:
-        return state.table()
-    controls_of = iter(state.controls)
-    groups = {name: list(itertools.islice(controls_of, len(own))) for name, own in banks.items()}
-    return concept_table(state.models, groups, state.class_names, state.concept_names)
+    if banks:
+        controls_of = iter(state.controls)
+        groups = {name: list(itertools.islice(controls_of, len(own))) for name, own in banks.items()}
+        table = concept_table(state.models, groups, state.class_names, state.concept_names)
+    else:
+        table = state.table()
+    rows = [row for name, own in check_concept_models("model", model).items() for row in direction_rows(name, own)]
+    return pd.concat([table, score_table(rows)], ignore_index=True) if rows else table
 
 
 def _bank_stride(data: object, stride: int) -> int:

@@ -134,12 +134,13 @@ def _rows_of(
     return items[:1] if metric.baseline else items
 
 
-def direction_rows(name: str, model: object, concept_names: Sequence[str]) -> list[Row]:
+def direction_rows(name: str, model: object) -> list[Row]:
     """Return how well a model's directions know their concepts on samples held back; nothing where that is unknown."""
-    accuracy = getattr(getattr(model, "bank", None), "test_accuracy", None)
-    if accuracy is None or len(accuracy) != len(concept_names) or bool(accuracy.isnan().all()):
+    bank = getattr(model, "bank", None)
+    accuracy = getattr(bank, "test_accuracy", None)
+    if bank is None or accuracy is None or bool(accuracy.isnan().all()):
         return []
-    return item_rows(accuracy.double(), concept_names, model=name, metric=col.DIRECTIONS, item_kind="concept")
+    return item_rows(accuracy.double(), bank.names, model=name, metric=col.DIRECTIONS, item_kind="concept")
 
 
 def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:

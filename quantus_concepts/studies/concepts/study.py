@@ -344,7 +344,7 @@ class OneSeed:
                 "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
                 "decomposition of the concept's value."
             )
-        directions = direction_rows(POST_HOC, fitted.post_hoc, data.concept_names)
+        directions = direction_rows(POST_HOC, fitted.post_hoc)
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
         plain = self._accuracy(tensors["plain"].numpy(), PLAIN) if "plain" in tensors else []
         plain += self._untrained_accuracy()
