@@ -103,6 +103,8 @@ class ConceptDataset(Dataset[ConceptSample], ABC):
         (L,) of int64: the part each concept is about, -1 for none.
     class_concepts : Tensor
         (K, L) in [0, 1]: how far each concept belongs to each class (the paper's V, transposed).
+    training_concepts : Tensor or None
+        (K, L), the same of the training images, if the data set knows them: what class recital names.
     labels : Tensor
         (N,) of int64: the class of each image.
     concept_labels : Tensor
@@ -124,6 +126,7 @@ class ConceptDataset(Dataset[ConceptSample], ABC):
     part_names: list[str]
     part_of_concept: Tensor
     class_concepts: Tensor
+    training_concepts: Tensor | None = None
     labels: Tensor
     concept_labels: Tensor
 
@@ -172,6 +175,8 @@ class _SelectedConcepts(ConceptDataset):
         self.concept_names = [dataset.concept_names[j] for j in columns]
         self.part_of_concept = dataset.part_of_concept[columns]
         self.class_concepts = dataset.class_concepts[:, columns]
+        if dataset.training_concepts is not None:
+            self.training_concepts = dataset.training_concepts[:, columns]
         self.concept_labels = dataset.concept_labels[:, columns]
 
     def __getitem__(self, index: int) -> ConceptSample:

@@ -81,6 +81,9 @@ class PostHocCBM(StoredCBM):
         Height and width of the images that a Backbone is made for; not in files.
     random_banks : tuple of RandomBank
         Random banks made by `fit(random_banks=)`.
+    training_concepts : Tensor or None
+        (K, L), the share of the training images of each class that have each concept, if `fit` fitted the bank; not in
+        files.
 
     Raises
     ------
@@ -121,6 +124,8 @@ class PostHocCBM(StoredCBM):
         layer.training = pooling.training = module.training
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
         self.know_backbone(features)
+
+    training_concepts: Tensor | None = None
 
     @property
     def bank(self) -> ConceptBank:
@@ -304,7 +309,7 @@ class PostHocCBM(StoredCBM):
         else:
             concept_labels, names = _named_labels(concept_labels, names)
             _check_aligned(concept_labels, loader)
-        left_out = None
+        left_out = training_concepts = None
         if bank is None:
             names, left_out = _choose_concepts(loader, concept_labels, names, concepts, min_images)
         labelled = concept_labels is not None or bank is not None
@@ -319,6 +324,9 @@ class PostHocCBM(StoredCBM):
             if learnable.left_out != left_out:
                 learnable.warn()
             bank = ConceptBank.fit_learnable(rows, present, learnable, fitting, display_progressbar)
+            members = nn.functional.one_hot(labels.cpu().long()).double()
+            shares = members.T @ torch.as_tensor(present[:, learnable.positions]).double()
+            training_concepts = shares / members.sum(0)[:, None]
         else:
             bank = bank.to(rows.device, rows.dtype)
         with torch.no_grad():
@@ -327,6 +335,7 @@ class PostHocCBM(StoredCBM):
         if isinstance(head, str):
             fitted.train(module.training)
         model = cls(features, bank, fitted, values, pool, maps)
+        model.training_concepts = training_concepts
         model.class_names = None if class_names is None else check_class_names(class_names, fitted)
         if random_banks:
             k = n_classes or getattr(linear_part(fitted), "out_features", None)

@@ -152,6 +152,9 @@ class ConceptFolder(AnnotatedImages):
         by_class = _class_concepts(table, classes, chosen)
         by_image = by_class[classes] >= 0.5 if table.per_class else table.values
         self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
+        if split is not None:
+            of_training = _class_concepts(table, classes, np.flatnonzero(training))
+            self.training_concepts = torch.from_numpy(of_training.astype(np.float32))
         self.concept_labels = torch.from_numpy(by_image[chosen].astype(np.float32))
         self.part_names: list[str] = []
         self.points = torch.zeros(len(chosen), 0, 1, 2)

@@ -249,7 +249,8 @@ class CEM(ConceptMetric):
 
     def baselines(self, known: Known) -> Sequence[CEM]:
         """Return the commonest concepts of all samples, and those of the true class, in place of the model's."""
-        table = known.truth("class_concepts")
+        training = known.truth("training_concepts")
+        table = known.truth("class_concepts") if training is None else training
         if self.gain or not known.baselines:
             return ()
         other = self.vary(importance="", class_concepts=table)

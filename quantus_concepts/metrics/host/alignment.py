@@ -23,6 +23,7 @@ CLASSES, CONCEPTS = "classes", "concepts"
 #: What the axes of truth are, and of what its numbers are; other truth has neither axis.
 AXES = {
     "class_concepts": (CLASSES, CONCEPTS),
+    "training_concepts": (CLASSES, CONCEPTS),
     "concept_labels": ("", CONCEPTS),
     "part_of_concept": (CONCEPTS,),
     "concept_names": (CONCEPTS,),
@@ -72,7 +73,7 @@ class Order(NamedTuple):
 
 
 NO_ORDER = Order()
-_TABLES = ("class_concepts", "concept_labels", "part_of_concept")
+_TABLES = ("class_concepts", "training_concepts", "concept_labels", "part_of_concept")
 
 
 class TruthLookup:

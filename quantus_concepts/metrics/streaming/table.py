@@ -134,6 +134,12 @@ def _rows_of(
     return items[:1] if metric.baseline else items
 
 
+def without_cgim_range(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table without the range of CGIM of random banks, which are no baseline for a truth that was fitted."""
+    of_banks = (table["what"] == col.RANDOM_RANGE) & table["metric"].isin((col.CGIM, col.CGIM_CORRELATION))
+    return table.assign(**{end: table[end].mask(of_banks) for end in ("low", "high")})
+
+
 def direction_rows(name: str, model: object) -> list[Row]:
     """Return how well a model's directions know their concepts on samples held back; nothing where that is unknown."""
     bank = getattr(model, "bank", None)

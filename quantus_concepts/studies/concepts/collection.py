@@ -154,7 +154,7 @@ def score_own(
             sample_loader(data.test, settings.batch_size, settings.readers),
             UsualMetrics(top_l=[top for top in TOPS if top <= len(data.concept_names)]),
             class_concepts=data.class_concepts,
-            truth={name: getattr(data, name) for name in ("part_of_concept", "concept_names", "class_names")},
+            truth=data.truth,
             controls={RANDOM: controls} if controls else None,
             control_stride=max(1, len(data.test) // RANDOM_MAPS),
             display_progressbar=settings.progress,

@@ -83,6 +83,12 @@ class BenchmarkData:
         return self.train.class_concepts
 
     @property
+    def truth(self) -> dict[str, object]:
+        """What `score_concepts` takes as truth that is not about images, CGIM's aside."""
+        names = ("training_concepts", "part_of_concept", "concept_names", "class_names")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def part_of_concept(self) -> Tensor:
         """(L,), the part each concept is about, -1 for none."""
         return self.test.part_of_concept
@@ -191,7 +197,10 @@ def learnable_concepts(source: Source, data: BenchmarkData) -> BenchmarkData:
             left_out=learnable.left_out,
         )
     if data.by_class:
-        data.notes.append("Concept labels are given by class: what is scored is whether a concept is one of its class.")
+        data.notes.append(
+            "Concept labels are given by class: what is scored is whether a concept is one of its class. They fitted "
+            "the directions and are CGIM's truth, so agreement is built in: CGIM has no random range and no verdict."
+        )
     if not (data.part_of_concept >= 0).any():
         data.notes.append("No parts are annotated, so there is no CLM (give --parts for a folder of images).")
     return data

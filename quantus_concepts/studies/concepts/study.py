@@ -36,7 +36,13 @@ from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMe
 from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, ITEM, SCORE
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.streaming.engine import ModelState
-from quantus_concepts.metrics.streaming.table import direction_rows, kinds_of_rows, mean_row, score_table
+from quantus_concepts.metrics.streaming.table import (
+    direction_rows,
+    kinds_of_rows,
+    mean_row,
+    score_table,
+    without_cgim_range,
+)
 from quantus_concepts.painted.images import batch_labels, collate, sample_loader
 from quantus_concepts.painted.subject import (
     BACKBONE,
@@ -190,10 +196,12 @@ class OneSeed:
         """Return the correlation of importance and truth of each concept in each random bank."""
         state = ConceptState.from_tensors(self._cached("state", self._run))
         names = self.data.concept_names
+        # Labels by class are CGIM's truth and fitted the directions: random banks are no baseline for it.
+        controls = [] if self.data.by_class else state.controls
         return pd.DataFrame(
             [
                 (explanation, name, draw, value)
-                for draw, control in enumerate(state.controls)
+                for draw, control in enumerate(controls)
                 for explanation, values in _correlations(control).items()
                 for name, value in zip(names, values, strict=True)
             ],
@@ -315,7 +323,7 @@ class OneSeed:
         arguments: dict[str, Any] = {
             "metrics": metrics,
             "class_concepts": data.class_concepts,
-            "truth": {name: getattr(data, name) for name in ("part_of_concept", "concept_names", "class_names")},
+            "truth": data.truth,
             "value_threshold": settings.thresholds,
             "controls": {RANDOM: fitted.controls},
             # Which images they are counts for little compared with which bank it is, and maps take most of the time.
@@ -339,6 +347,8 @@ class OneSeed:
         data = self.data
         tensors = self._cached("state", self._run)
         scores, fitted = ConceptState.from_tensors(tensors).table(), self.models
+        if data.by_class:
+            scores = without_cgim_range(scores)
         if not fitted.post_hoc.linear_pool and (scores["metric"] == "CLM").any():
             self.folder.note(
                 "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
