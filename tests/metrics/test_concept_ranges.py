@@ -98,7 +98,10 @@ def test_random_banks_of_a_model_are_scored_over_ranges(tmp_path):
         warnings.simplefilter("ignore")
         model = PostHocCBM.fit(backbone, loader_of(DATA), random_banks=2, min_images=1)
     table = merged(model, tmp_path).table()
-    pd.testing.assert_frame_equal(table, score_concepts(model, loader_of(DATA)), check_exact=True)
+    whole = score_concepts(model, loader_of(DATA))
+    # What the model knows of its directions is about no images.
+    whole = whole[whole["metric"] != "CAV accuracy"]
+    pd.testing.assert_frame_equal(table, whole, check_exact=True)
     assert {*table["model"]} == {"model", "random banks"}
 
 

@@ -87,8 +87,8 @@ class CGIM(ConceptMetric):
     ----------
     class_concepts : array_like
         (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. The rows and columns
-        of a DataFrame are matched by name with ``model.class_names`` and ``model.bank.names``, where it has these. Not the
-        shares of the images that the directions were fitted to: noise would be above random banks.
+        of a DataFrame are matched by name with ``model.class_names`` and ``model.bank.names``, where it has these. Not
+        the shares of the images that the directions were fitted to: noise would be above random banks.
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional

@@ -90,7 +90,7 @@ class ConceptState:
         return self
 
     def table(self) -> pd.DataFrame:
-        """Return the table of `score_concepts`."""
+        """Return the table of `score_concepts`, without "CAV accuracy", which is about models and not about images."""
         controls = {self.control: self.controls} if self.control else {}
         return concept_table(self.models, controls, self.class_names, self.concept_names)
 

@@ -68,15 +68,16 @@ def read_painted(text: str) -> Painted:
 
 
 def _pairs(text: str, keys: Mapping[str, Field[Any]]) -> dict[str, Any]:
-    values = {}
+    values: dict[str, float] = {}
     for pair in text.replace(",", " ").split():
         name, _, number = pair.partition("=")
         if name not in keys:
             raise ValueError(f"Expected the keys {', '.join(keys)} but got {name!r}. `--painted help` explains them.")
+        is_whole = isinstance(keys[name].default, int)
         try:
-            values[name] = type(keys[name].default)(number)
+            values[name] = int(number) if is_whole else float(number)
         except ValueError:
-            kind = "a whole number" if isinstance(keys[name].default, int) else "a number"
+            kind = "a whole number" if is_whole else "a number"
             raise ValueError(f"Expected `{name}=` with {kind} but got {pair!r}.") from None
     return values
 

@@ -28,7 +28,18 @@ SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 #: Name of a loaded network within its model.
 LOADED = "network"
 #: What a user of own data needs.
-SHOWN = ("data", "objects", "annotations", "scenes", "root", "image_size", "models", "methods", "n_images", "n_patches")
+SHOWN: tuple[str, ...] = (
+    "data",
+    "objects",
+    "annotations",
+    "scenes",
+    "root",
+    "image_size",
+    "models",
+    "methods",
+    "n_images",
+    "n_patches",
+)
 SHOWN += ("relative", "backbone", "layer", "weights", "mean", "std", "unnormalised", "device", "out", "overwrite")
 
 

@@ -71,7 +71,19 @@ _file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=
 #: Options without an effect on a network that is not trained.
 TRAINING = ("epochs", "precision")
 #: What a user of own data needs.
-SHOWN = ("data", "root", "concepts", "parts", "labels", "values", "random_banks", "backbone", "model", "layer", "mean")
+SHOWN: tuple[str, ...] = (
+    "data",
+    "root",
+    "concepts",
+    "parts",
+    "labels",
+    "values",
+    "random_banks",
+    "backbone",
+    "model",
+    "layer",
+    "mean",
+)
 SHOWN += ("std", "unnormalised", "image_size", "painted", "explore", "seeds", "device", "out", "overwrite")
 
 

@@ -118,9 +118,13 @@ class Settings:
     def thresholds(self) -> dict[str, float | None]:
         """Value from which on a model predicts a concept; not known for raw values, which lack the intercept."""
         known = {"margin": 0.0, "raw": None}
-        ours = dict.fromkeys((POST_HOC, RANDOM), known[self.values])
-        ours[values_name(self.other_values)] = known[self.other_values]
-        return ours | dict.fromkeys((TRADITIONAL, ORACLE), 0.5)
+        return {
+            POST_HOC: known[self.values],
+            RANDOM: known[self.values],
+            values_name(self.other_values): known[self.other_values],
+            TRADITIONAL: 0.5,
+            ORACLE: 0.5,
+        }
 
     def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int) -> ConceptBank:
         """Fit a concept bank to embeddings."""
