@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, embed
-from quantus_concepts import CLM, score_concepts
+from quantus_concepts import CEM, CLM, score_concepts
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits, random_banks
 from quantus_concepts.metrics import InterventionAccuracy, UsualMetrics
@@ -485,3 +485,14 @@ def test_random_banks_have_no_embeddings_beside_other_models():
     banks = random_banks(torch.rand(20, 4), torch.arange(20) % N_CLASSES, N_CONCEPTS, n_banks=1)
     with pytest.raises(TypeError, match="`controls` to hold concept models, or random banks beside one PostHocCBM"):
         run(TinyConceptModel(dtype=torch.float64), controls=banks)
+
+
+def test_the_usual_numbers_of_concepts_are_those_that_fit():
+    cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 5)).eval()
+    classes = torch.arange(6) % 5
+    batch = torch.rand(6, 3, 8, 8), classes, torch.eye(4)[torch.arange(6) % 4]
+    table = score_concepts(cbm, [batch], class_concepts=torch.rand(5, 4))
+    assert {*table[table.metric == "CEM"]["l"]} == {1, 3}
+    for metrics in ([UsualMetrics(top_l=(1, 5))], [CEM(top_l=5)]):
+        with pytest.raises(ValueError, match=r"`top_l` to lie in \[1, 4\] but got 5"):
+            score_concepts(cbm, [batch], metrics)

@@ -171,6 +171,8 @@ class CEM(ConceptMetric):
     #: "", or in place of the model's importance the commonest concepts of all samples, or of the true class.
     baseline = ""
     class_concepts: np.ndarray | None = None
+    #: Whether `top_l` is one of the usual ones, which is left out where there are fewer concepts.
+    usual_top: bool = False
     concept_labels: np.ndarray | None
 
     def __init__(
@@ -239,13 +241,19 @@ class CEM(ConceptMetric):
         variants, metrics = known.variants, list[CEM]()
         for only_correct in (False, True):
             own = cls().vary(only_correct=only_correct)
-            by_top = [own.vary(top_l=top) for top in variants.top_l]
+            is_usual = variants.top_l == UsualMetrics.top_l
+            by_top = [own.vary(top_l=top, usual_top=is_usual) for top in variants.top_l]
             of_all = [each.vary(importance=kind) for kind in variants.explanations for each in by_top]
             gains = [each.vary(gain=True, bounds=(-1.0, 1.0)) for each in of_all]
             others = [baseline for each in by_top for baseline in each.baselines(known)]
             recitals = [each for each in others if each.baseline == col.CLASS_RECITAL]
             metrics += [*of_all, *recitals, *gains, *(each for each in others if each not in recitals)]
         return metrics
+
+    def missing(self, batch: Batch) -> str:
+        """Return the name of what a stream does not have, "" for nothing."""
+        too_few = self.usual_top and self.top_l > batch.values.shape[1]
+        return super().missing(batch) or ("top_l" if too_few else "")
 
     def baselines(self, known: Known) -> Sequence[CEM]:
         """Return the commonest concepts of all samples, and those of the true class, in place of the model's."""

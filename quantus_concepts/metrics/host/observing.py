@@ -172,7 +172,8 @@ class UsualMetrics:
     explanations : sequence of str
         Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
     top_l : sequence of int
-        How many concepts count. CLM leaves out those that not enough concepts have a part for.
+        How many concepts count. The default is used as far as the model has as many concepts; others raise. CLM leaves
+        out those that not enough concepts have a part for.
     alphas : sequence of float
         Sizes of CLM's region in twelfths of the image.
 
