@@ -31,7 +31,7 @@ const begin = (name) => { typed("annotator", name); byId("begin").click(); };
 let blob = null, fileName = null;
 URL.createObjectURL = (made) => { blob = made; return "blob:nothing"; };
 HTMLAnchorElement.prototype.click = function () { fileName = this.download; };
-const saved = async () => { byId("save").click(); return { name: fileName, records: JSON.parse(await blob.text()) }; };
+const saved = async () => { byId("save").click(); return { name: fileName, text: await blob.text() }; };
 const tell = (result) => parent.postMessage(result, "*");
 """
 

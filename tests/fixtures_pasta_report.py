@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import types
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
@@ -9,7 +12,10 @@ import torch
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.studies._kit.report import Report
+from quantus_concepts.studies.pasta.report import said_section, said_verdicts, training_report
 from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED, Plan, Trained, agreement, rater_rows
+from quantus_concepts.studies.pasta.votes import vote_means
 
 ALL = tuple(QUESTIONS)
 
@@ -64,11 +70,10 @@ def made_outcome(
     n_splits: int = 5,
     *,
     control: bool = True,
-    regressors: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, Trained], RatedExplanations, Plan]:
     """Return what a scorer that sees the joined votes through noise would give, as `training_report` takes it."""
     plan = Plan(questions, n_splits=n_splits, train_share=0.5)
-    spreads = {SCORER: 0.5} | ({"ridge": 0.8, "lasso": 0.9, "SVM": 0.6} if regressors else {})
+    spreads = {SCORER: 0.5}
     parts = []
     for seed, split in plan.splits(ratings).items():
         rng = np.random.default_rng([seed, 5])
@@ -86,3 +91,10 @@ def made_outcome(
     trained = {seed: Trained(scorer, 1 - curve, curve, np.full(len(questions), 40)) for seed in range(n_splits)}
     frame = pd.concat([agreement(scores), rater_rows(ratings, plan)], ignore_index=True)
     return frame, scores, trained, ratings, plan
+
+
+def made_report(ratings: RatedExplanations, encoder: str, *outcome: Any) -> Report:
+    """Return the report of a made-up outcome with an encoder of some name."""
+    means = vote_means(ratings, outcome[-1].questions)
+    first = said_verdicts(means, ratings), said_section(means, ratings, outcome[-1].questions)
+    return training_report("Training", *outcome, types.SimpleNamespace(name=encoder), first=first)

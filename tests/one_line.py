@@ -20,8 +20,9 @@ def check_one_line(value: Any) -> str:
 
 
 def public_classes(package: ModuleType) -> dict[str, type]:
-    """Return the classes that a package exports, by name."""
-    return {name: value for name in package.__all__ if isinstance(value := getattr(package, name), type)}
+    """Return the classes that a package exports, by name; a protocol has no objects of its own."""
+    classes = {name: value for name in package.__all__ if isinstance(value := getattr(package, name), type)}
+    return {name: value for name, value in classes.items() if not getattr(value, "_is_protocol", False)}
 
 
 def all_say_what_they_are(

@@ -39,7 +39,7 @@ EXAMPLES = METRICS | {
     "EmbeddedEncoder": pasta.EmbeddedEncoder(),
     "Embedder": pasta.Embedder("embedded", size=16),
     "EmbeddingCache": pasta.EmbeddingCache(Path("folder")),
-    "Encoder": pasta.Encoder(PARTS),
+    "PartsEncoder": pasta.PartsEncoder(PARTS),
     "Evaluation": quantus_concepts.Evaluation({"m": {"CEM": [0.5] * 99}}, pd.DataFrame({"value": WIDE[0].numpy()})),
     "Explorer": quantus_concepts.Explorer("<p>" * 999, 3, Path("deep") / LONG),
     "InterventionAccuracy": metrics.InterventionAccuracy(),

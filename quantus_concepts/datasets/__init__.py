@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
     from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile, find_explanations
     from quantus_concepts.datasets.ratings.rated import RatedExplanations
-    from quantus_concepts.datasets.ratings.raters import SimulatedRaters, SimulatedRatings, simulated_ratings
+    from quantus_concepts.datasets.ratings.raters import SimulatedRaters, simulated_ratings
     from quantus_concepts.datasets.ratings.released import PastaRatings
     from quantus_concepts.datasets.ratings.split import Split, leak_free_split
     from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
@@ -56,7 +56,6 @@ __all__ = [
     "SceneFolder",
     "SceneSource",
     "SimulatedRaters",
-    "SimulatedRatings",
     "Split",
     "SubstitutionSample",
     "apply_transform",

@@ -71,20 +71,23 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of each row that is not blank, all as wide as the first."""
     check_plain_file(path, "CSV file")
-    # Spreadsheets write a byte order mark.
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader, width = csv.reader(file), 0
-        try:
-            for row in reader:
-                cells = [cell.strip() for cell in row]
-                if not any(cells):
-                    continue
-                width = width or len(cells)
-                if len(cells) != width:
-                    raise bad_line(path, reader.line_num, f"{width} columns as in the header", f"{len(cells)} columns")
-                yield reader.line_num, cells
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}, line {reader.line_num + 1}: cannot be read as CSV in UTF-8: {error}.") from error
+    # Spreadsheets write a byte order mark, and separate columns by what their language does not need for decimals.
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = file.readlines()
+        first = next((line for line in lines if line.strip()), "")
+        reader, width = csv.reader(lines, delimiter=max(",;\t", key=first.count)), 0
+        for row in reader:
+            number, cells = reader.line_num, [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            width = width or len(cells)
+            if len(cells) != width:
+                raise bad_line(path, number, f"{width} columns as in the header", f"{len(cells)} columns")
+            yield number, cells
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}, line {number + 1}: cannot be read as CSV in UTF-8: {error}.") from error
 
 
 def table_rows(path: Path, columns: Sequence[str], *, others: bool = False) -> Iterator[tuple[int, dict[str, str]]]:

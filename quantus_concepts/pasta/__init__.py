@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quantus_concepts.pasta.cache import EmbeddingCache
     from quantus_concepts.pasta.embedder import Embedder
     from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
-    from quantus_concepts.pasta.encoders.encoder import Encoder
+    from quantus_concepts.pasta.encoders.encoder import Encoder, PartsEncoder
     from quantus_concepts.pasta.encoders.object_encoder import blip_encoder
     from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
     from quantus_concepts.pasta.labels import RELEASED_LABELS
@@ -45,6 +45,7 @@ __all__ = [
     "MapExplanation",
     "Mixture",
     "OpenClipEncoder",
+    "PartsEncoder",
     "Perturbation",
     "RatingCorrelation",
     "Regressor",

@@ -26,7 +26,14 @@ from quantus_concepts.datasets.ratings.explanations import (
 from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.functional.attribution.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
-from quantus_concepts.pasta.encoders.encoder import Encoder, Parts, check_image_form, check_image_values, check_images
+from quantus_concepts.pasta.encoders.encoder import (
+    Encoder,
+    Parts,
+    PartsEncoder,
+    check_image_form,
+    check_image_values,
+    check_images,
+)
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.presentation import Presentation
 from quantus_concepts.pasta.scorer import Scorer
@@ -395,9 +402,8 @@ class Embedder:
 
     def _encode_levels(self, levels: Tensor) -> Tensor:
         """Encode pictures (n, 3, H, W) of 8 bits."""
-        # An encoder of a user's may have no way but over floats.
-        quick: Callable[[Tensor], Tensor] | None = getattr(self.encoder, "encode_levels", None)
-        return self.encoder.encode_images(levels.float() / 255) if quick is None else quick(levels)
+        # An encoder of a user's may take floats alone.
+        return self.encoder.encode_images(levels if isinstance(self.encoder, PartsEncoder) else levels.float() / 255)
 
     def _look_up(
         self,
@@ -417,7 +423,7 @@ class Embedder:
             embeddings = torch.cat([self._check_dim(encode(rows)) for rows in self._batches(range(n))])
             return embeddings if device is None else embeddings.to(device)
         # Asked each time: the weights of a user's model may have changed.
-        head = {"version": VERSION, "kind": kind, "encoder": self.encoder.fingerprint}
+        head = {"version": VERSION, "kind": kind, "encoder": fingerprint_of_encoder(self.encoder)}
         keys = [fingerprint_of(head | {"settings": how}, *parts) for how, parts in items]
         embeddings_by_key = self.cache.get(dict.fromkeys(keys))
         missing = {key: row for row, key in reversed(list(enumerate(keys))) if key not in embeddings_by_key}
@@ -434,6 +440,17 @@ class Embedder:
 
     def _batches(self, items: Sequence[int]) -> list[Sequence[int]]:
         return [items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)]
+
+
+def fingerprint_of_encoder(encoder: Encoder) -> str:
+    """Return the identity of an encoder for a cache, or raise where it has none."""
+    fingerprint = getattr(encoder, "fingerprint", None)
+    if fingerprint is None:
+        raise ValueError(
+            f"Expected {encoder.name} to have an attribute `fingerprint`, a text that is another one wherever "
+            "embeddings may differ: a cache on disk cannot know what an object depends on. Or use no cache."
+        )
+    return str(fingerprint)
 
 
 def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:

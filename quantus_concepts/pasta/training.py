@@ -27,10 +27,10 @@ from captum_concepts.support.running import warn_user
 from captum_concepts.support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, check_questions
 from quantus_concepts.datasets.ratings.rated import item_indices
-from quantus_concepts.functional.statistics.agreement import quadratic_kappa
-from quantus_concepts.functional.statistics.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.agreement import quadratic_kappa
 from quantus_concepts.pasta.labels import Labels, label_indices
+from quantus_concepts.pasta.losses import LOSS_WEIGHTS, check_weights, pasta_loss
 from quantus_concepts.pasta.scorer import Scorer, as_votes
 
 
@@ -178,6 +178,7 @@ def train_scorer(
     *,
     train: Tensor | ArrayLike,
     validation: Tensor | ArrayLike | None = None,
+    keep: Mapping[str, int] | None = None,
     questions: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
     settings: TrainingSettings | None = None,
@@ -208,6 +209,8 @@ def train_scorer(
         Indices, or a mask (N,) of bool, of the items to learn from.
     validation : array or sequence, optional
         Items by which the best epoch of each question is found; without them the last is kept.
+    keep : mapping of str to int, optional
+        Epoch, from 1, whose weights are kept for each question, in place of the best on `validation`.
     questions : sequence of str, optional
         Q names; "Q1" to "Q6" by default, which needs six columns of targets.
     label_names : sequence of str, optional
@@ -252,7 +255,7 @@ def train_scorer(
         settings=embedding_settings,
         seed=seed,
     )
-    run = _Run(scorer.to(device or data.embeddings.device), data, parts, settings, seed)
+    run = _Run(scorer.to(device or data.embeddings.device), data, parts, settings, seed, keep)
     return run.train(display_progressbar, stop)
 
 
@@ -260,8 +263,15 @@ class _Run:
     """One training: its tensors, its network, and the best weights so far."""
 
     def __init__(
-        self, scorer: Scorer, data: TrainingData, parts: tuple[Tensor, Tensor], settings: TrainingSettings, seed: int
+        self,
+        scorer: Scorer,
+        data: TrainingData,
+        parts: tuple[Tensor, Tensor],
+        settings: TrainingSettings,
+        seed: int,
+        keep: Mapping[str, int] | None = None,
     ) -> None:
+        self.keep_epoch = None if keep is None else torch.tensor([keep[name] for name in data.questions])
         self.settings, self.questions, self.scorer = settings, data.questions, scorer
         self.generator = torch.Generator().manual_seed(int(seed))
         train, validation = parts
@@ -347,8 +357,8 @@ class _Run:
 
     @torch.no_grad()
     def _keep(self, qwk: Tensor, epoch: int, last: bool) -> None:
-        better = qwk > self.best_qwk
-        if last:
+        better = qwk > self.best_qwk if self.keep_epoch is None else self.keep_epoch == epoch
+        if last and self.keep_epoch is None:
             better |= self.best_qwk.isneginf()
         for q in better.nonzero()[:, 0].tolist():
             if not qwk[q].isnan():

@@ -143,7 +143,7 @@ def test_pasta_score() -> None:
     def needed(cbm: Any) -> None:
         embedder, scorer = on(next(cbm.parameters()).device)
         levels = embedder.presentation.levels(images.to(scorer.device), maps.to(scorer.device), "min-max")
-        scorer.score(embedder.encoder.encode_levels(levels), CLASSES % 2)
+        scorer.score(embedder.encoder.encode_images(levels), CLASSES % 2)
 
     def scored(cbm: Any) -> None:
         embedder, scorer = on(next(cbm.parameters()).device)

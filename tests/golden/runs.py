@@ -37,7 +37,6 @@ from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
 from quantus_concepts.studies.pasta.material import RatedBirds
-from quantus_concepts.studies.pasta.metrics import with_control
 from quantus_concepts.studies.pasta.training import subset_correlations
 
 #: In the runs that draw none.
@@ -67,10 +66,9 @@ FEWER = {
     "quantus_concepts.studies._kit.plots.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, alpha=0.1, method="mean"),
     "quantus_concepts.studies.pasta.material.RatedBirds": partial(RatedBirds, n_train=200),
-    "quantus_concepts.studies.pasta.training.N_CORRELATED": 12,
     "quantus_concepts.studies.pasta.training.build_methods": few_steps,
     "quantus_concepts.studies.pasta.training.subset_correlations": partial(subset_correlations, n_runs=10),
-    "quantus_concepts.studies.pasta.metrics.with_control": partial(with_control, n=12),
+    "quantus_concepts.pasta.applications.correlations.N_DRAWN": 12,
 }
 RATED = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUIET = "--no-progress --device cpu"
@@ -113,25 +111,6 @@ def _pets() -> None:
 
 def _rated() -> None:
     write_pasta_release(Path("rated"), datasets=("coco", "catsdogscars"), n_images=6, explainers=RATED)
-
-
-def _votes() -> None:
-    for annotator, shift in (("Anna", 0), ("Ben", 1)):
-        records = []
-        for index, image in enumerate(("000_cat", "001_dog", "002_bird")):
-            number, label = image.split("_")
-            votes = {f"Q{question}": 1 + (index + question + shift) % 5 for question in range(1, 5)}
-            records += [
-                {
-                    "img": f"images/pets_{image}.png",
-                    "explication": f"expl/pets_{number}_{explainer}_{label}.png",
-                    "GTclass": label,
-                    "predictedclass": label,
-                    "Annotation": [{"annotator": annotator} | votes],
-                }
-                for explainer in ("grad-cam", "lime-2", "words")
-            ]
-        Path(f"{annotator}.json").write_text(json.dumps(records))
 
 
 def _every_metric() -> None:
@@ -200,11 +179,12 @@ RUNS = {
     "pasta": Run(
         [
             "benchmark pasta --n-images 20 --n-per-image 12 --image-size 32 --seeds 2 --epochs 2 --n-explained 4 "
-            f"--n-masks 8 --classifier-epochs 1 --regressors {QUIET} --out pasta"
+            f"--n-masks 8 --classifier-epochs 1 {QUIET} --out pasta"
         ],
         {
             "results.csv": ("model", "question", "measure", "modality", "raters", "seed"),
-            "correlations.csv": ("metric", "question"),
+            "metrics.csv": ("table", "model", "metric", "explainer", "question", "measure"),
+            "votes.csv": ("explainer", "measure"),
             "faithfulness.csv": ("name",),
             "steering.csv": ("name",),
             "wins.csv": ("explainer",),
@@ -214,11 +194,11 @@ RUNS = {
     "pasta-train": Run(
         [
             "pasta train --data rated --question Q1,Q5 --encoder embedded --seeds 2 --epochs 4 --learning-rate 0.001 "
-            f"--sparseness --regressors {QUIET} --out pasta-train"
+            f"{QUIET} --out pasta-train"
         ],
         {
             "results.csv": ("model", "question", "measure", "modality", "raters", "seed"),
-            "correlations.csv": ("metric", "question"),
+            "votes.csv": ("explainer", "measure"),
         },
         prepare=_rated,
         figures=True,
@@ -245,13 +225,6 @@ RUNS = {
         finish=lambda: write_digests(Path("pasta-sheet")),
         figures=True,
     ),
-    "pasta-join": Run(
-        ["pasta join Anna.json Ben.json --data pasta-sheet --out pasta-join"],
-        {"files.csv": ("file",)},
-        needs=("pasta-sheet",),
-        prepare=_votes,
-        finish=lambda: write_digests(Path("pasta-join")),
-    ),
     "pasta-ablate": Run(
         [f"pasta ablate --epochs 2 --n-images 12 --seeds 2 {QUIET} --out pasta-ablate"],
         {
@@ -262,13 +235,12 @@ RUNS = {
     ),
     "pasta-sizes": Run(
         [
-            "pasta sizes --epochs 1 --n-images 16 --seeds 2 --widths 4,8 --channels 4,8 --n-networks 2 --n-explained 6 "
+            "pasta sizes --epochs 1 --n-images 16 --channels 4,8 --n-networks 2 --n-explained 6 "
             f"--classifier-epochs 1 --n-train 64 {QUIET} --out pasta-sizes"
         ],
         {
-            "results.csv": ("part", "name", "parameters", "measure", "model", "modality", "question"),
+            "results.csv": ("name", "parameters", "measure"),
             "networks.csv": ("name", "parameters", "measure", "seed"),
-            "encoders.csv": ("name", "parameters", "model", "question", "modality", "measure", "seed"),
         },
         figures=True,
     ),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.encoder import Encoder, is_encoder
+from quantus_concepts.pasta.encoders.encoder import PartsEncoder, is_encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from refusals import refusals
 from tiny_encoders import CONFIG, PoolingEncoder, tiny_open_clip
@@ -73,7 +73,7 @@ def test_an_object_without_modules():
     assert encoder.encode_texts(["abc"]).tolist() == [[3, 3, 3]]
     np.testing.assert_allclose(encoder.encode_images(IMAGES), (IMAGES * 255).round().mean((2, 3)), rtol=1e-5)
     assert as_encoder(types.SimpleNamespace(**members, fingerprint="mine")).fingerprint == "mine"
-    assert Encoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
+    assert PartsEncoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
 
 
 def test_modes_are_restored_and_wrong_objects_refused(parts):
@@ -91,7 +91,7 @@ def test_modes_are_restored_and_wrong_objects_refused(parts):
 
 
 test_refused = refusals(
-    (lambda: Encoder(types.SimpleNamespace(encode_image=len)), "`parts` to have functions .* lacks encode_text"),
+    (lambda: PartsEncoder(types.SimpleNamespace(encode_image=len)), "`parts` to have functions .* lacks encode_text"),
     (lambda: as_encoder(PoolingEncoder(), weights="a.pt"), "`weights` only with the name"),
     error=(TypeError, ValueError),
 )

@@ -4,7 +4,7 @@ import torch
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from quantus_concepts.functional.statistics.agreement import figures
+from quantus_concepts.pasta.agreement import figures
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
 
 

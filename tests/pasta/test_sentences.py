@@ -1,4 +1,4 @@
-from quantus_concepts.datasets.ratings.files import RELEASE_LISTS, RELEASED_CONCEPTS, released_scale
+from quantus_concepts.datasets.ratings.files import RELEASE_LISTS, RELEASED_CONCEPTS, FileName, released_scale
 from quantus_concepts.pasta.presentation import concept_sentence, released_sentence
 
 
@@ -49,8 +49,11 @@ def test_the_lists_of_the_release():
         "coco": 80,
     }
     assert all(len(set(concepts)) == len(concepts) for concepts in RELEASED_CONCEPTS.values())
-    assert [released_scale(explainer, 0.0) for explainer in ("0", "4", "6", "39")] == [None, "none", "shap", None]
-    assert released_scale("3", -1.0) == "lime"
+    names = [FileName("coco", "1", explainer, "cat") for explainer in ("0", "4", "6", "39")]
+    assert [released_scale(name, 0.0) for name in names] == [None, "none", "shap", None]
+    assert released_scale(FileName("coco", "1", "3", "cat"), -1.0) == "lime"
+    # An explainer of other data that is called so is another one.
+    assert released_scale(FileName("mine", "1", "3", "cat"), -1.0) is None
 
 
 def test_the_release_writes_two_concepts_otherwise_than_its_paper():

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
-from quantus_concepts.functional.statistics.agreement import figures
-from quantus_concepts.functional.statistics.rating_losses import pasta_loss
 from quantus_concepts.pasta import training as module
+from quantus_concepts.pasta.agreement import figures
+from quantus_concepts.pasta.losses import pasta_loss
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 
 FAST = TrainingSettings(epochs=8, batch_size=32, learning_rate=2e-3)

@@ -70,12 +70,25 @@ class ConceptExplanation:
         The entries of the file they were read from, as they stand there; for the sentence of the release.
     vocabulary : sequence of str
         All concepts of the data set, for the sentence of the release; empty where they are not known.
+
+    Raises
+    ------
+    TypeError
+        If `values` is no mapping.
     """
 
     values: Mapping[str, float]
     ascending: bool = False
     written: Mapping[str, float] | None = None
     vocabulary: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check the kind of values."""
+        if not isinstance(self.values, Mapping):
+            raise TypeError(
+                'Expected argument `values` to give the importance of each concept by its name, such as {"fur": 0.5}, '
+                f"but got {type(self.values).__name__}."
+            )
 
     def __repr__(self) -> str:
         return one_line(self)

@@ -140,8 +140,9 @@ def load_map(path: Path) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(relevance))
 
 
-def released_scale(explainer: str, lowest: float) -> str | None:
+def released_scale(name: FileName, lowest: float) -> str | None:
     """Return how the release's map of an explainer comes to [0, 1], as in `unit_maps`; None where min-max does it."""
+    explainer = name.explainer if name.dataset in RELEASED_CONCEPTS else None
     # Its files of LIME hold (mask + 1) * 0.49 already; a mask as LIME itself gives it has values of -1.
     if explainer in _LIME:
         return "lime" if lowest < 0 else "none"
@@ -184,7 +185,7 @@ def load_explanation(path: Path, image: Path | None, name: FileName, *, ascendin
     if image is None:
         raise ValueError("no image of this name")
     relevance = load_map(path)
-    scale = released_scale(name.explainer or "", float(relevance.min()))
+    scale = released_scale(name, float(relevance.min()))
     return MapExplanation(load_image(image), relevance, scale)
 
 

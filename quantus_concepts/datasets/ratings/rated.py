@@ -43,6 +43,11 @@ class RatedExplanations:
         Whether no person gave them.
     notes : tuple of str
         Remarks for the user, such as how many votes are missing.
+    raters : tuple of str
+        Names of the A annotators, where each votes under one place of the second axis of `votes`; empty where it is
+        not known who gave which vote.
+    expected : np.ndarray, optional
+        (N, 6) votes in [1, 5] without bias and noise, which only simulated raters have.
 
     Attributes
     ----------
@@ -60,7 +65,7 @@ class RatedExplanations:
     >>> import numpy as np
     >>> from quantus_concepts.datasets import RatedExplanations
     >>> from quantus_concepts.pasta import ConceptExplanation
-    >>> words = [ConceptExplanation(("fur", "wings"), (0.5, v)) for v in (0.2, 0.9)]
+    >>> words = [ConceptExplanation({"fur": 0.5, "wings": v}) for v in (0.2, 0.9)]
     >>> ids, votes = np.array(["1", "2"]), np.full((2, 3, 6), 4.0)  # three raters
     >>> methods, labels = np.array(["LIME", "LIME"]), np.array(["cat", "bird"])
     >>> names = np.array(["mine"] * 2), np.array(["concepts"] * 2)
@@ -79,6 +84,8 @@ class RatedExplanations:
     name: str
     simulated: bool = False
     notes: tuple[str, ...] = ()
+    raters: tuple[str, ...] = ()
+    expected: np.ndarray | None = None
 
     questions = tuple(QUESTIONS)
 
@@ -94,7 +101,16 @@ class RatedExplanations:
             value = np.asarray(getattr(self, column), dtype=str)
             check_shape(column, value, ("N",), (n,))
             object.__setattr__(self, column, value)
-        object.__setattr__(self, "notes", tuple(self.notes))
+        for column in ("notes", "raters"):
+            object.__setattr__(self, column, tuple(getattr(self, column)))
+        if self.raters and len(self.raters) != votes.shape[1]:
+            raise ValueError(
+                f"Expected argument `raters` to name {votes.shape[1]} annotators, or none, but got {len(self.raters)}."
+            )
+        if self.expected is not None:
+            expected = plain_array(self.expected).astype(np.float64)
+            check_shape("expected", expected, ("N", "Q"), (n, len(self.questions)))
+            object.__setattr__(self, "expected", expected)
         _check_votes(votes)
         strange = sorted(set(self.modalities.tolist()) - set(MODALITIES))
         if strange:
@@ -137,6 +153,8 @@ class RatedExplanations:
             name=self.name,
             simulated=self.simulated,
             notes=self.notes,
+            raters=self.raters,
+            expected=None if self.expected is None else self.expected[indices],
             **columns,
         )
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts.support.checks import check_axes, check_range, check_shape, check_whole, to_array
+from captum_concepts.support.checks import check_axes, check_range, check_whole, to_array
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView, GradedExplainer
 from quantus_concepts.datasets.ratings.explanations import (
@@ -20,7 +20,7 @@ from quantus_concepts.datasets.ratings.explanations import (
     LazyExplanations,
     MapExplanation,
 )
-from quantus_concepts.datasets.ratings.rated import RatedExplanations, item_indices, plain_array
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 NAME = "painted birds, simulated raters"
@@ -51,22 +51,11 @@ class GradedExplanations:
         self.others = np.array([rng.choice(np.flatnonzero(labels != label)) for label in labels])
         self._parts = np.stack([_part_places(birds, index) for index in range(len(birds))])
         self._present = birds.concept_labels.numpy() > 0
-        self._typical = np.stack([_class_concepts(birds, k) for k in range(len(birds.class_names))])
         self._last: tuple[int, Tensor] | None = None
-        self._groups = birds.group_of_concept.numpy()
 
     def view(self, image: int) -> BirdView:
         """Return what explainers may look at."""
-        other, labels = int(self.others[image]), self.birds.labels
-        return BirdView(
-            lambda: self._paint(image).numpy(),
-            self._parts[image],
-            self._parts[other],
-            self._present[image],
-            self._typical[labels[image]],
-            self._typical[labels[other]],
-            self._groups,
-        )
+        return BirdView(self._parts[image], self._parts[int(self.others[image])], self._present[image])
 
     def draw(self, image: int, explainer: int, situation: str = "rated") -> np.ndarray:
         """Return the bare explanation."""
@@ -100,13 +89,6 @@ def plain_name(concept: str) -> str:
 def _part_places(birds: PaintedBirds, index: int) -> np.ndarray:
     masks = birds.part_masks(index).numpy()
     return np.where(masks.any(0), masks.argmax(0) + 1, 0).astype(np.uint8)
-
-
-def _class_concepts(birds: PaintedBirds, label: int) -> np.ndarray:
-    typical = np.zeros(len(birds.concept_names), dtype=bool)
-    for group, option in enumerate(birds.class_options[label].tolist()):
-        typical[int((birds.group_of_concept == group).nonzero()[option])] = True
-    return typical
 
 
 @dataclass(frozen=True)
@@ -255,51 +237,6 @@ def list_likeness(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.minimum(a, b).sum() / np.maximum(a, b).sum())
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SimulatedRatings(RatedExplanations):
-    """Rated explanations of which the votes without bias and noise are known.
-
-    Attributes
-    ----------
-    expected : np.ndarray
-        (N, 6) of float64 in [1, 5].
-
-    Examples
-    --------
-    >>> from quantus_concepts.datasets import simulated_ratings
-    >>> size = {"n_images": 2, "n_per_image": 2, "image_size": 32, "n_classes": 2}
-    >>> ratings = simulated_ratings(**size)
-    >>> ratings.expected.shape, ratings.votes.shape
-    ((4, 6), (4, 5, 6))
-    """
-
-    expected: np.ndarray = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        """Check what was given and turn lists into arrays."""
-        super().__post_init__()
-        expected = plain_array(self.expected)
-        check_shape("expected", expected, ("N", "Q"), (len(self), len(self.questions)))
-        object.__setattr__(self, "expected", expected)
-
-    def select(self, items: ArrayLike) -> SimulatedRatings:
-        """Return some of the items, as `RatedExplanations.select` does.
-
-        Parameters
-        ----------
-        items : array_like
-            (n,) of int, or (N,) of bool.
-
-        Returns
-        -------
-        SimulatedRatings
-            Those items, with their expected votes.
-        """
-        some = super().select(items)
-        fields = {name: getattr(some, name) for name in RatedExplanations.__dataclass_fields__}
-        return SimulatedRatings(**fields, expected=self.expected[item_indices("items", items, len(self))])
-
-
 def simulated_ratings(
     n_images: int = 240,
     n_per_image: int = 21,
@@ -309,7 +246,7 @@ def simulated_ratings(
     n_classes: int = N_CLASSES,
     n_concepts: int = N_CONCEPTS,
     raters: SimulatedRaters | None = None,
-) -> SimulatedRatings:
+) -> RatedExplanations:
     """Let simulated raters rate graded explanations of painted birds.
 
     Every image gets a random choice of the explainers, so that not every pair is rated.
@@ -333,8 +270,9 @@ def simulated_ratings(
 
     Returns
     -------
-    SimulatedRatings
-        ``n_images * n_per_image`` items, image by image; `simulated` is True and labels are the names of the classes.
+    RatedExplanations
+        ``n_images * n_per_image`` items, image by image; `simulated` is True, `expected` known, and labels are the
+        names of the classes.
 
     Raises
     ------
@@ -357,7 +295,7 @@ def simulated_ratings(
     items = _choose_pairs(n_images, len(EXPLAINERS), n_per_image, seed)
     expected = expected_votes(graded, items)
     chosen = [EXPLAINERS[explainer] for explainer in items[:, 1]]
-    return SimulatedRatings(
+    return RatedExplanations(
         LazyExplanations(graded.explanation, items.tolist()),
         raters.vote(expected, seed),
         image_ids=np.array([f"bird {image:04d}" for image in items[:, 0]]),
@@ -373,6 +311,7 @@ def simulated_ratings(
             f"points; {len(EXPLAINERS)} explainers of graded quality, {n_per_image} of them on each of {n_images} "
             "painted birds. Grades are fine: an explainer that a split holds back often lies between two it trains on.",
         ),
+        raters=tuple(f"rater {number + 1}" for number in range(raters.n_raters)),
         expected=expected,
     )
 

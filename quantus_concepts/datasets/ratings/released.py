@@ -1,34 +1,39 @@
-"""The published ratings of explanations by people, and one's own in the same format."""
+"""The published ratings of explanations by people, and the entrance to all ratings on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
 from captum_concepts.support.checks import check_choice, check_path
-from quantus_concepts.datasets.folders import list_some
-from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
-from quantus_concepts.datasets.ratings.explanations import (
-    MODALITIES,
-    QUESTIONS,
-    Explanation,
-    LazyExplanations,
-)
+from captum_concepts.support.files import read_json
+from quantus_concepts.datasets.folders import leads_out, list_some
+from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, LazyExplanations
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,
     COUNTERFACTUAL_EXPLAINERS,
     MAP_SUFFIX,
-    MODALITY_OF_SUFFIX,
     FileName,
     attribution_path,
-    load_explanation,
+    parse_rated_name,
+    parse_scored_name,
 )
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.datasets.ratings.table import TableEntry, read_table
+from quantus_concepts.datasets.ratings.rated_file import (
+    LABELS,
+    PREDICTED,
+    QUESTION_LIKE,
+    RatedFile,
+    as_vote,
+)
+from quantus_concepts.datasets.ratings.table import read_tables
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 ANNOTATIONS = "human_annotations.json"
 
@@ -47,10 +52,11 @@ class PastaRatings(RatedExplanations):
     there and here. Where a drawing is missing, or with `drawings=False`, the map is drawn by the `Embedder`, that of
     the released explainers SHAP and LIME scaled as the release scales them; a note counts these.
 
-    Ratings may also be one CSV file with a row for each explanation and rater: the columns ``image``, ``explainer``,
-    ``rater``, some of ``Q1`` to ``Q6`` and, where known, ``label`` (the class predicted). The files lie beside it or in
-    folders ``images`` and ``explanations``: the explanation of ``cat.jpg`` by LIME is ``LIME/cat`` with ``.npy``,
-    ``.json`` or ``.png``, or what a column ``explanation`` names.
+    Ratings of your own are one CSV file, or several in a folder, with a row for each explanation and rater: the
+    columns ``image``, ``explainer``, ``rater``, some of ``Q1`` to ``Q6`` and, where known, ``label`` (the class
+    predicted; it counts more than a label in the name of a file). The files lie beside it or in folders ``images``
+    and ``explanations``: the explanation of ``cat.jpg`` by LIME is ``LIME/cat`` with ``.npy``, ``.json`` or ``.png``,
+    or what a column ``explanation`` names.
 
     Files are read on access; their existence is checked immediately. How a label is spelled (a scorer knows the
     release's variants) is left alone.
@@ -62,7 +68,7 @@ class PastaRatings(RatedExplanations):
     Parameters
     ----------
     root : str or Path
-        The folder, or the CSV file. Folders at the start of the paths that are not in it, such as ``result_dataset``,
+        The folder, or a CSV file. Folders at the start of the paths that are not in it, such as ``result_dataset``,
         are left out. Links in it are followed, wherever they lead; a path in the JSON or CSV file that leads out of it
         is refused.
     datasets : str or collection of str, optional
@@ -73,16 +79,15 @@ class PastaRatings(RatedExplanations):
         Whether maps are shown by their drawings, where there are some.
     labels : str
         "predicted": the class predicted where the record names it, else the true class, else that of the file name;
-        "image-name": the one in the name of the image file, as in the released training. A table has it in ``label``.
-    annotations : str
-        Name of the JSON file.
+        "image-name": the one in the name of the image file, as in the released training. A table with a column
+        ``label`` has it there.
     concept_explainers : str or collection of str
         Ids of the explainers whose attributions are concepts; the release's by default. Where an explanation has no
         file of the kind its explainer should have, but one of the other, that is taken.
     counterfactual_explainers : str or collection of str
         Ids of the explainers for which small values mean important; CLIP-QDA-sample of the release by default.
     name : str, optional
-        Name of the ratings in tables; by default "PASTA", or the name of the CSV file.
+        Name of the ratings in tables; by default "PASTA", or the name of the CSV file or of its folder.
 
     Raises
     ------
@@ -112,7 +117,6 @@ class PastaRatings(RatedExplanations):
         modality: str | None = None,
         drawings: bool = True,
         labels: str = PREDICTED,
-        annotations: str = ANNOTATIONS,
         concept_explainers: str | Collection[str] = CONCEPT_EXPLAINERS,
         counterfactual_explainers: str | Collection[str] = COUNTERFACTUAL_EXPLAINERS,
         name: str | None = None,
@@ -120,91 +124,158 @@ class PastaRatings(RatedExplanations):
         if modality is not None:
             check_choice("modality", modality, MODALITIES)
         check_choice("labels", labels, LABELS)
-        folder, drawings = check_path("root", root), drawings and modality != "map"
+        path, drawings = check_path("root", root), drawings and modality != "map"
         ascending, duplicates = _ids(counterfactual_explainers), ""
-        if folder.is_file() and folder.suffix != ".json":
-            entries = read_table(folder, drawings=drawings, labels=labels)
-            records = _select_datasets([entry.record for entry in entries], datasets)
-            files = [_File.of_table(entry, ascending) for entry in entries]
+        raters, missing = list[str](), dict[Path, str]()
+        if tables := _tables(path):
+            files, raters = read_tables(tables, drawings=drawings, labels=labels, ascending=ascending)
+            files = _of_datasets(files, datasets)
         else:
-            records, duplicates = read_records(_find(folder, annotations), labels)
-            records = _select_datasets(records, datasets)
-            finder = _Finder(folder, drawings, _ids(concept_explainers))
-            files = [finder.locate(record, record.file.explainer in ascending) for record in records]
-        indices = [i for i, file in enumerate(files) if modality in (None, file.modality)]
-        if not indices:
+            records, duplicates = read_records(path / ANNOTATIONS, labels)
+            finder = _Finder(path, drawings, _ids(concept_explainers))
+            records = _of_datasets(records, datasets)
+            files = [finder.locate(record, record.name.explainer in ascending) for record in records]
+            missing = finder.missing
+        chosen = [file for file in files if modality in (None, file.modality)]
+        if not chosen:
             raise ValueError(
-                f"Expected explanations of modality {modality!r} in {folder} but all {len(files)} are of another one."
+                f"Expected explanations of modality {modality!r} in {path} but all {len(files)} are of another one."
             )
-        records, files = [records[i] for i in indices], [files[i] for i in indices]
-        _check_there(files, folder)
-        votes = _join_annotators(records)
+        files = chosen
+        _check_there(files, path, missing)
+        votes = np.full((len(files), max(1, *(len(file.votes) for file in files)), len(QUESTIONS)), np.nan)
+        for row, file in zip(votes, files, strict=True):
+            row[: len(file.votes)] = file.votes
         super().__init__(
-            explanations=LazyExplanations(_File.load, files),
+            explanations=LazyExplanations(RatedFile.load, files),
             votes=votes,
-            image_ids=np.array([record.file.image_id for record in records]),
-            explainer_ids=np.array([record.file.explainer for record in records]),
-            labels=np.array([record.label for record in records]),
-            datasets=np.array([record.file.dataset for record in records]),
+            image_ids=np.array([file.name.image_id for file in files]),
+            explainer_ids=np.array([file.name.explainer for file in files]),
+            labels=np.array([file.label for file in files]),
+            datasets=np.array([file.name.dataset for file in files]),
             modalities=np.array([file.modality for file in files]),
-            name=name or (folder.name if folder.is_file() else "PASTA"),
-            notes=_notes(records, votes, duplicates, sum(file.modality == "map" for file in files)),
+            name=name or (files[0].name.dataset if tables else "PASTA"),
+            raters=tuple(raters),
+            notes=_notes(files, votes, duplicates),
         )
 
 
-@dataclass(frozen=True)
-class _File:
-    image: Path
-    explanation: Path
-    name: FileName
-    ascending: bool
-    missing: tuple[str, ...]
-
-    @classmethod
-    def of_table(cls, entry: TableEntry, ascending: Collection[str]) -> _File:
-        """Return the files of an explanation in a table; how the release scales its explainers does not apply."""
-        name = entry.record.file
-        return cls(entry.image, entry.explanation, replace(name, explainer=None), name.explainer in ascending, ())
-
-    @property
-    def modality(self) -> str:
-        return MODALITY_OF_SUFFIX.get(self.explanation.suffix, "drawing")
-
-    def load(self) -> Explanation:
-        return load_explanation(self.explanation, self.image, self.name, ascending=self.ascending)
+def _tables(path: Path) -> list[Path]:
+    """Return the tables that a path names; none where it is a folder of the release."""
+    if path.is_file():
+        return [path]
+    if (path / ANNOTATIONS).is_file():
+        return []
+    if tables := sorted(path.glob("*.csv")):
+        return tables
+    what = f"file {ANNOTATIONS} and no CSV file in {path}" if path.is_dir() else f"folder {path}"
+    raise FileNotFoundError(
+        f"Expected argument `root` to be a CSV file of ratings, or a folder with one or with {ANNOTATIONS}, but there "
+        f"is no {what}. Those of the paper are published as ENSTA-U2IS/PASTA on the Hugging Face hub."
+    )
 
 
-def _find(folder: Path, annotations: str) -> Path:
-    path = folder / annotations
-    if not path.is_file():
-        what = f"file {annotations} in {folder}" if folder.is_dir() else f"folder {folder}"
-        tables = sorted(folder.glob("*.csv"))
-        advice = (
-            f"For ratings in a table name its file: {tables[0]}."
-            if tables
-            else "Those of the paper are published as ENSTA-U2IS/PASTA on the Hugging Face hub."
-        )
-        raise FileNotFoundError(
-            "Expected argument `root` to be a folder of ratings, with `annotations` in it, or a CSV file, but there is "
-            f"no {what}. {advice}"
-        )
-    return path
-
-
-def _select_datasets(records: list[Record], datasets: str | Collection[str] | None) -> list[Record]:
+def _of_datasets(files: list[Any], datasets: str | Collection[str] | None) -> list[Any]:
     if datasets is None:
-        return records
+        return files
     names = _ids(datasets)
     if not names:
         raise ValueError("Expected argument `datasets` to name at least one data set, or None for all, but got none.")
-    there = sorted({record.file.dataset for record in records})
+    there = sorted({file.name.dataset for file in files})
     for dataset in sorted(names):
         check_choice("datasets", dataset, there)
-    return [record for record in records if record.file.dataset in names]
+    return [file for file in files if file.name.dataset in names]
 
 
 def _ids(ids: str | Collection[str]) -> frozenset[str]:
     return frozenset([ids] if isinstance(ids, str) else map(str, ids))
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of the release: the paths of an image and of a drawn explanation, its label and its votes (A, 6)."""
+
+    image: str
+    explication: str
+    name: FileName
+    label: str
+    votes: np.ndarray
+
+
+def read_records(path: Path, labels: str) -> tuple[list[Record], str]:
+    """Read all records of a file of ratings."""
+    content = read_json(path, "File of ratings")
+    if not isinstance(content, list) or not content:
+        kind = "an empty one" if content == [] else f"a {type(content).__name__}"
+        raise ValueError(f"Expected file of ratings {path} to be a list of records but got {kind}.")
+    records, faults, bad_votes = [], [], []
+    for number, entry in enumerate(content):
+        try:
+            records.append(_read_record(entry, labels))
+        except ValueError as error:
+            faults.append(f"record {number}: {error}")
+            continue
+        bad_votes += [
+            f"{answers[question]!r} (record {number}, annotator {annotator}, {question})"
+            for annotator, answers in enumerate(entry["Annotation"])
+            for question in QUESTIONS
+            if as_vote(answers.get(question)) is None
+        ]
+    remedy = f"Votes are whole numbers from {MIN_VOTE} to {MAX_VOTE}."
+    for noun, listed in (("records", faults), ("votes", bad_votes)):
+        if listed:
+            raise ValueError(f"File of ratings {path} has {len(listed)} faulty {noun}: {list_some(listed)}. {remedy}")
+    if all(np.isnan(record.votes).all() for record in records):
+        raise ValueError(f"Expected votes on {', '.join(QUESTIONS)} in file of ratings {path} but it has none.")
+    return _join_duplicates(path, records)
+
+
+def _read_record(entry: Any, labels: str) -> Record:
+    """Return a record, with NaN for votes that cannot be read."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"a {type(entry).__name__} and not an object")
+    for key in ("img", "explication"):
+        value = entry.get(key)
+        if not isinstance(value, str) or leads_out(value):
+            raise ValueError(f"{key!r} is no path inside the folder ({value!r})")
+    classes = [entry.get(key) for key in ("predictedclass", "GTclass")]
+    for value in classes:
+        if not isinstance(value, str | int | None) or isinstance(value, bool):
+            raise ValueError(f"the class {value!r} is neither a name nor a whole number")
+    annotation = entry.get("Annotation")
+    if not isinstance(annotation, list) or not all(isinstance(answers, dict) for answers in annotation):
+        raise ValueError("'Annotation' is no list of objects, one for each annotator")
+    if strange := [key for key in chain(*annotation) if key not in QUESTIONS and QUESTION_LIKE.fullmatch(key)]:
+        raise ValueError(f"'Annotation' has the key {strange[0]!r}, where questions are called 'Q1' to 'Q6'")
+    file = parse_rated_name(entry["explication"])
+    candidates = [*classes, file.label] if labels == PREDICTED else [parse_scored_name(entry["img"]).label]
+    label = next((str(label) for label in candidates if label not in (None, "")), "")
+    votes = [[as_vote(answers.get(question)) for question in QUESTIONS] for answers in annotation]
+    table = np.array(votes, dtype=np.float64).reshape(len(votes), len(QUESTIONS))
+    return Record(entry["img"], entry["explication"], file, label, table)
+
+
+def _join_duplicates(path: Path, records: list[Record]) -> tuple[list[Record], str]:
+    groups: dict[str, list[Record]] = {}
+    n_repeated = 0
+    for record in records:
+        earlier = groups.setdefault(record.explication, [])
+        if earlier and (earlier[0].image, earlier[0].label) != (record.image, record.label):
+            raise ValueError(
+                f"Expected the records of {record.explication} in {path} to agree but they name {earlier[0].image} "
+                f"({earlier[0].label}) and {record.image} ({record.label})."
+            )
+        if any(np.array_equal(other.votes, record.votes, equal_nan=True) for other in earlier):
+            n_repeated += 1
+        else:
+            earlier.append(record)
+    parts = []
+    if n_repeated:
+        parts.append(f"Records that repeat another one were left out: {n_repeated}.")
+    if several := sum(len(group) > 1 for group in groups.values()):
+        parts.append(f"Explanations with several records, whose annotators were put side by side: {several}.")
+    joined = [replace(group[0], votes=np.concatenate([record.votes for record in group])) for group in groups.values()]
+    return joined, " ".join(parts)
 
 
 class _Finder:
@@ -215,11 +286,12 @@ class _Finder:
         self._drawings = drawings
         self._concept_explainers = concept_explainers
         self._folders: dict[str, tuple[Path, frozenset[str]]] = {}
+        self.missing: dict[Path, str] = {}
 
-    def locate(self, record: Record, ascending: bool) -> _File:
+    def locate(self, record: Record, ascending: bool) -> RatedFile:
         """Find the files of a record; where there are none, return where they should be."""
         suffixes = [MAP_SUFFIX, CONCEPT_SUFFIX]
-        if record.file.explainer in self._concept_explainers:
+        if record.name.explainer in self._concept_explainers:
             suffixes.reverse()
         paths = [attribution_path(record.explication, suffix) for suffix in suffixes]
         explanation = next((place for place in map(self.find, paths) if place), None)
@@ -227,10 +299,11 @@ class _Finder:
         if self._drawings and suffixes[0] == MAP_SUFFIX and (explanation is None or explanation.suffix == MAP_SUFFIX):
             explanation = self.find(record.explication) or explanation
         image = self.find(record.image)
-        missing = tuple(path for path, place in ((record.image, image), (paths[0], explanation)) if place is None)
-        return _File(
-            image or self._root / record.image, explanation or self._root / paths[0], record.file, ascending, missing
-        )
+        for path, place in ((record.image, image), (paths[0], explanation)):
+            if place is None:
+                self.missing[self._root / path] = path
+        image, explanation = image or self._root / record.image, explanation or self._root / paths[0]
+        return RatedFile(image, explanation, record.name, record.label, record.votes, ascending)
 
     def find(self, path: str) -> Path | None:
         """Return where a file is, or None."""
@@ -250,35 +323,28 @@ class _Finder:
         return self._root, frozenset()
 
 
-def _check_there(files: Sequence[_File], folder: Path) -> None:
-    missing = list(dict.fromkeys(path for file in files for path in file.missing))
-    if missing:
-        all_paths = {path for file in files for path in (file.image, file.explanation)}
+def _check_there(files: Sequence[RatedFile], folder: Path, missing: Mapping[Path, str]) -> None:
+    paths = list(dict.fromkeys(path for file in files for path in (file.image, file.explanation)))
+    if names := [missing[path] for path in paths if path in missing]:
         raise FileNotFoundError(
-            f"Expected the images and attributions of {len(files)} explanations in {folder} but {len(missing)} of "
-            f"{len(all_paths)} files are missing: {list_some(missing, 10)}."
+            f"Expected the images and attributions of {len(files)} explanations in {folder} but {len(names)} of "
+            f"{len(paths)} files are missing: {list_some(names, 10)}."
         )
 
 
-def _join_annotators(records: Sequence[Record]) -> np.ndarray:
-    """Return (N, A, 6), with NaN where an item has fewer annotators than another."""
-    votes = np.full((len(records), max(1, *(len(record.votes) for record in records)), len(QUESTIONS)), np.nan)
-    for row, record in zip(votes, records, strict=True):
-        row[: len(record.votes)] = record.votes
-    return votes
-
-
-def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str, n_redrawn: int) -> tuple[str, ...]:
-    images = {record.file.image_id for record in records}
-    explainers = {record.file.explainer for record in records}
-    counts = sorted({len(record.votes) for record in records})
+def _notes(files: Sequence[RatedFile], votes: np.ndarray, duplicates: str) -> tuple[str, ...]:
+    images = {file.name.image_id for file in files}
+    explainers = {file.name.explainer for file in files}
+    counts = sorted({int((~np.isnan(file.votes)).any(1).sum()) for file in files})
     span = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     notes = [
-        f"{len(records)} explanations of {len(images)} images by {len(explainers)} explainers, "
+        f"{len(files)} explanations of {len(images)} images by {len(explainers)} explainers, "
         f"{span} annotator{'' if counts[-1] == 1 else 's'} each."
     ]
     unasked = np.isnan(votes).all(1).sum(0)
-    gaps = [np.isnan(record.votes) for record in records]
+    n_redrawn = sum(file.modality == "map" for file in files)
+    # A rater who was not asked about an explanation left no gap in it.
+    gaps = [np.isnan(own) for own in (file.votes[~np.isnan(file.votes).all(1)] for file in files)]
     partly = np.array([gap.any(0) & ~gap.all(0) for gap in gaps]).sum(0)
     parts = [
         f"{question} in {none}" + (f" (and in part in {some})" if some else "")
@@ -286,19 +352,17 @@ def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str, n_redr
         if none or some
     ]
     if parts:
-        notes.append(f"Votes are missing: {', '.join(parts)} of {len(records)} explanations.")
-    if not any(record.label for record in records):
+        notes.append(f"Votes are missing: {', '.join(parts)} of {len(files)} explanations.")
+    if not any(file.label for file in files):
         notes.append("No explanation has a label: a scorer cannot see the class.")
     if counts[-1] == 1:
         notes.append("One annotator only: how well people agree is not known.")
     if duplicates:
         notes.append(duplicates)
-    if any(record.file.dataset == "coco" for record in records):
+    if any(file.name.dataset == "coco" for file in files):
         notes.append(
             "The paper leaves out some votes on COCO for Q3 to Q6 as outliers but does not say which; none are here."
         )
     if n_redrawn:
-        notes.append(
-            f"Drawn anew from their values, not as people saw them: {n_redrawn} of {len(records)} explanations."
-        )
+        notes.append(f"Drawn anew from their values, not as people saw them: {n_redrawn} of {len(files)} explanations.")
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""A split of rated explanations in which no image and no explainer is in two parts."""
+"""A split of rated explanations in which no image and, where there are enough, no explainer is in two parts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from captum_concepts.support.checks import check_axes, check_range, to_numpy
 from captum_concepts.support.shown import one_line
 
 PARTS = ("train", "validation", "test")
+#: With fewer explainers too little would be left of each part: only images are kept apart.
+MIN_EXPLAINERS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,8 @@ class Split:
         For "train", "validation" and "test": the ids of the images of its items, sorted.
     explainers : dict of str to list of str
         Likewise, of the explainers.
+    by_image_only : bool
+        Whether explainers are in several parts, because there are fewer than 8.
 
     Examples
     --------
@@ -48,6 +52,7 @@ class Split:
     dropped: int
     images: dict[str, list[str]]
     explainers: dict[str, list[str]]
+    by_image_only: bool = False
 
     def __repr__(self) -> str:
         return one_line(self)
@@ -67,21 +72,22 @@ class Split:
             for part, size in sizes.items()
         )
         total = sum(sizes.values()) + self.dropped
-        dropped_text = (
-            f"{self.dropped} of {_count(total, 'item')} left out, with image and explainer in different parts."
-        )
-        return f"{text[0].upper()}{text[1:]}. {dropped_text}"
+        more = f"{self.dropped} of {_count(total, 'item')} left out, with image and explainer in different parts."
+        if self.by_image_only:
+            more = f"Split by image only: with fewer than {MIN_EXPLAINERS} explainers all are in every part."
+        return f"{text[0].upper()}{text[1:]}. {more}"
 
 
 def leak_free_split(
     image_ids: ArrayLike, explainer_ids: ArrayLike, *, train_share: float = 0.7, seed: int = 0
 ) -> Split:
-    """Split items so that no image and no explainer is in two parts.
+    """Split items so that no image and, of 8 explainers or more, no explainer is in two parts.
 
     Images and explainers are divided independently of each other: `train_share` of the ids for training, and half of
     the others each for validation and testing. An item is kept where its image and its explainer fall into the same
     part. Of a full design, with the default share, 0.7 * 0.7 + 2 * 0.15 * 0.15 = 53.5 % are kept, and 2 % each are for
-    validation and testing: with few explainers little is left (see `Split.summary`).
+    validation and testing: with few explainers little is left (see `Split.summary`). Of fewer than 8 explainers only
+    the images are divided: the test is then on new images by explainers that the scorer knows.
 
     The paper (appendix D.1) splits so. Its released code divides the remaining *items* into validation and test, which
     therefore share images and explainers; this is not followed.
@@ -106,7 +112,7 @@ def leak_free_split(
     Raises
     ------
     ValueError
-        If there are fewer than three images or three explainers, or a part gets no item.
+        If there are fewer than three images, or a part gets no item.
 
     Examples
     --------
@@ -122,7 +128,8 @@ def leak_free_split(
     check_axes(image_ids=(images, "N"), explainer_ids=(explainers, "N"))
     check_range("train_share", train_share, 0, 1)
     of_image = _divide(images, train_share, [seed, 0], "image")
-    of_explainer = _divide(explainers, train_share, [seed, 1], "explainer")
+    by_image_only = len(np.unique(explainers)) < MIN_EXPLAINERS
+    of_explainer = of_image if by_image_only else _divide(explainers, train_share, [seed, 1], "explainer")
     items = {
         name: np.flatnonzero((of_image == part) & (of_explainer == part)).astype(np.int64)
         for part, name in enumerate(PARTS)
@@ -135,6 +142,7 @@ def leak_free_split(
         dropped=len(images) - sum(map(len, items.values())),
         images={name: np.unique(images[part]).tolist() for name, part in items.items()},
         explainers={name: np.unique(explainers[part]).tolist() for name, part in items.items()},
+        by_image_only=by_image_only,
     )
 
 

@@ -190,7 +190,7 @@ def _embed(embedder: Embedder, denormalisation: Denormalisation, content: Any, g
     if isinstance(content, list):
         return embedder.embed([part for part, usable in zip(content, good.tolist(), strict=True) if usable])
     # On the encoder's device, where pictures are made quicker.
-    where = embedder.encoder.device or content[0].device
+    where = getattr(embedder.encoder, "device", None) or content[0].device
     images, maps = (part if good.all() else part[good.to(part.device)] for part in content)
     return embedder.embed_maps(denormalisation.of_checked(images.to(where)), maps.to(where), checked=True)
 

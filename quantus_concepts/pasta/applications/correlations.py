@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts.support.checks import check_choice, check_numbers, check_shape
+from captum_concepts.support.checks import check_axes, check_choice, check_numbers, check_shape, to_numpy
 from captum_concepts.support.progress import progress
 from captum_concepts.support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import (
@@ -23,10 +24,12 @@ from quantus_concepts.datasets.ratings.explanations import (
     MapExplanation,
     check_questions,
 )
+from quantus_concepts.functional.statistics.intervals import baseline_range
 from quantus_concepts.functional.statistics.votes import JOINS, join_votes
+from quantus_concepts.pasta.agreement import correlation, spearman
 
-#: Fewer pairs than this always lie on a line.
-LEAST = 3
+#: Resamplings of the images behind an interval, and shuffles behind the range of the baseline.
+N_DRAWN = 200
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ class RatingCorrelation:
         Explanations that have both a value and a rating.
     missing : int
         Explanations left out because they lack one of them.
+    low, high : float
+        95 % interval of `spearman` over resampled images with all their explanations; NaN where images are not known.
+    random_low, random_high : float
+        Range of `spearman` with the ratings shuffled among the explanations; likewise.
     """
 
     metric: str
@@ -61,6 +68,10 @@ class RatingCorrelation:
     spearman_p: float
     n: int
     missing: int
+    low: float = math.nan
+    high: float = math.nan
+    random_low: float = math.nan
+    random_high: float = math.nan
 
     def __repr__(self) -> str:
         return one_line(self)
@@ -71,6 +82,9 @@ def rating_correlations(
     ratings: Tensor | ArrayLike,
     questions: Sequence[str] = tuple(QUESTIONS),
     how: str = "mode",
+    *,
+    images: Tensor | ArrayLike | None = None,
+    seed: int = 0,
 ) -> list[RatingCorrelation]:
     """Correlate metrics with ratings, as the paper's Tables 7 to 9.
 
@@ -89,6 +103,10 @@ def rating_correlations(
         The Q questions of the last axis.
     how : str
         How votes are joined: "mode", "mean" or "median".
+    images : array_like, optional
+        (N,) the image of each explanation, for intervals and random ranges.
+    seed : int
+        Random seed of both.
 
     Returns
     -------
@@ -106,31 +124,54 @@ def rating_correlations(
     if targets.ndim == 3:
         targets = np.asarray(join_votes(targets.transpose(0, 2, 1), how), dtype=float)
     check_shape("ratings", targets, ("N", "Q"), (None, len(questions)))
+    groups = None if images is None else to_numpy(images)
+    check_axes(ratings=(targets, "N Q"), images=(groups, "N"))
     records = []
     for metric, scores in values.items():
         scores = check_numbers(f"values[{metric!r}]", scores).astype(float)
         check_shape(f"values[{metric!r}]", scores, ("N",), (len(targets),))
         for column, question in enumerate(questions):
-            records.append(_correlation(metric, question, scores, targets[:, column]))
+            votes = targets[:, column]
+            complete = np.isfinite(scores) & np.isfinite(votes)
+            pearson, rank = correlation(scores, votes, stats.pearsonr), correlation(scores, votes)
+            n = int(complete.sum())
+            ends = {}
+            if groups is not None and not math.isnan(rank[0]):
+                frame = pd.DataFrame({"image": groups, "metric": scores, "rating": votes})[complete]
+                ends = with_baseline(frame, _rank_correlation, "rating", seed)
+                del ends["value"]
+            records.append(RatingCorrelation(metric, question, *pearson, *rank, n, len(scores) - n, **ends))
     return records
 
 
-def _correlation(metric: str, question: str, scores: np.ndarray, targets: np.ndarray) -> RatingCorrelation:
-    complete = np.isfinite(scores) & np.isfinite(targets)
-    x, y = scores[complete], targets[complete]
-    pearson = spearman = (math.nan, math.nan)
-    if len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0:
-        pearson, spearman = stats.pearsonr(x, y), stats.spearmanr(x, y)
-    return RatingCorrelation(
-        metric,
-        question,
-        float(pearson[0]),
-        float(pearson[1]),
-        float(spearman[0]),
-        float(spearman[1]),
-        n=len(x),
-        missing=len(scores) - len(x),
-    )
+def _rank_correlation(frame: pd.DataFrame) -> float:
+    return spearman(frame["metric"].to_numpy(float), frame["rating"].to_numpy(float))
+
+
+def with_baseline(
+    frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], shuffled: str, seed: int = 0
+) -> dict[str, float]:
+    """Return the value of a statistic of a frame with a column `image`, with its interval and its baseline.
+
+    The interval is the range over resampled images with all their explanations, the baseline that with the column
+    `shuffled` shuffled among all explanations.
+    """
+    rng = np.random.default_rng([seed, 3])
+    groups = list(frame.groupby("image", sort=False).indices.values())
+    resampled, baseline = [], []
+    for _ in range(N_DRAWN):
+        chosen = rng.integers(0, len(groups), len(groups))
+        resampled.append(statistic(frame.iloc[np.concatenate([groups[place] for place in chosen])]))
+        baseline.append(statistic(frame.assign(**{shuffled: rng.permutation(frame[shuffled].to_numpy())})))
+    low, high = pd.Series(resampled, dtype=float).quantile([0.025, 0.975])
+    random_low, random_high = baseline_range(baseline)
+    return {
+        "value": statistic(frame),
+        "low": float(low),
+        "high": float(high),
+        "random_low": random_low,
+        "random_high": random_high,
+    }
 
 
 def sparseness(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from captum_concepts.support.checks import check_whole
 from captum_concepts.support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.attribution.overlay import overlay, resize
-from quantus_concepts.pasta.encoders.encoder import Encoder
+from quantus_concepts.pasta.encoders.encoder import PartsEncoder
 
 #: Its name for `as_encoder`.
 EMBEDDED = "embedded"
@@ -30,7 +30,7 @@ _REFERENCE_SEED, _REFERENCE_CELLS = 1_000_003, 8
 _ROWS_AT_ONCE = 64
 
 
-class EmbeddedEncoder(Encoder):
+class EmbeddedEncoder(PartsEncoder):
     """Encodes pictures and lists of names with fixed random weights; nothing in it was trained.
 
     Pictures, resized to 64 px: two convolutions of 3 x 3 (stride 2 each, 32 and 128 channels, random weights and
@@ -56,7 +56,7 @@ class EmbeddedEncoder(Encoder):
     Attributes
     ----------
     name : str
-        Says that it is untrained.
+        "embedded", and width and seed where they are not the default.
 
     Raises
     ------
@@ -66,15 +66,13 @@ class EmbeddedEncoder(Encoder):
         If the seed is negative or the width is 0.
     """
 
-    _own = True
+    untrained = True
 
     def __init__(self, seed: int = 0, device: torch.device | str | None = None, *, width: int = _WIDTH) -> None:
-        # Both are in the name, which `of_name` reads.
         self.seed = check_whole("seed", seed, 0)
         self.width = check_whole("width", width, 1)
-        self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)"
-        self.name += (f", width {width}" if width != _WIDTH else "") + (f", seed {seed}" if seed else "")
-        self._device = None if device is None else torch.device(device)
+        more = f"/{self.width}/{self.seed}" if (self.width, self.seed) != (_WIDTH, 0) else ""
+        super().__init__(build=partial(_EmbeddedParts, self.seed, self.width), name=EMBEDDED + more, device=device)
 
     @classmethod
     def of_name(cls, name: str, device: torch.device | str | None = None) -> EmbeddedEncoder:
@@ -83,7 +81,7 @@ class EmbeddedEncoder(Encoder):
         Parameters
         ----------
         name : str
-            "embedded", or the `name` of one, which tells its seed and its width.
+            "embedded", "embedded/WIDTH" or "embedded/WIDTH/SEED".
         device : torch.device or str, optional
             As in the class.
 
@@ -91,9 +89,17 @@ class EmbeddedEncoder(Encoder):
         -------
         EmbeddedEncoder
             A new one.
+
+        Raises
+        ------
+        ValueError
+            If width or seed is no number.
         """
-        seed, width = re.search(r", seed (\d+)", name), re.search(r", width (\d+)", name)
-        return cls(int(seed[1]) if seed else 0, device, width=int(width[1]) if width else _WIDTH)
+        width, seed = (*name.split("/")[1:3], "", "")[:2]
+        try:
+            return cls(int(seed or 0), device, width=int(width or _WIDTH))
+        except ValueError as error:
+            raise ValueError(f"Expected argument `encoder` to be embedded/WIDTH/SEED but got {name!r}.") from error
 
     @property
     def dim(self) -> int:
@@ -105,14 +111,6 @@ class EmbeddedEncoder(Encoder):
         """Identity for the cache: the settings and the version of torch, which draws the weights."""
         settings = (SIZE, _CHANNELS, self.width, _KERNEL, _TEXT, _PICTURE_SCALE, _TEXT_SCALE, _REFERENCES, self.seed)
         return fingerprint_of("embedded", settings, torch.__version__)
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of weights and biases of the network that sees pictures."""
-        return _CHANNELS * (3 * _KERNEL**2 + 1) + self.width * (_CHANNELS * _KERNEL**2 + 1)
-
-    def _build(self) -> _EmbeddedParts:
-        return _EmbeddedParts(self.seed, self.width)
 
 
 class _EmbeddedParts(nn.Module):

@@ -44,16 +44,60 @@ class Parts(Protocol):
         """Return the tokens of n texts."""
 
 
-class Encoder:
-    """Encoder of images and texts, from the parts of a model.
+class Encoder(Protocol):
+    """What embeds pictures and texts; a cache of embeddings asks for an attribute ``fingerprint`` as well.
 
-    Nothing of the model is changed: each of its modules keeps its train or eval mode (it computes in eval mode) and
-    its device. The model of an `OpenClipEncoder` or `EmbeddedEncoder` is built when something is encoded, and moves to
-    the device of the images.
+    Attributes
+    ----------
+    name : str
+        Name in tables and files of scorers.
+    """
+
+    name: str
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding."""
+
+    def encode_images(self, images: Tensor, /) -> Tensor:
+        """Embed images (N, 3, H, W), floating, in [0, 1], of any size.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W).
+
+        Returns
+        -------
+        Tensor
+            (N, dim), not normalised.
+        """
+
+    def encode_texts(self, texts: Sequence[str], /) -> Tensor:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            N of them.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), not normalised.
+        """
+
+
+class PartsEncoder:
+    """Encoder made of the parts of a model.
+
+    Nothing of a user's model is changed: each of its modules keeps its train or eval mode (it computes in eval mode)
+    and its device. A model that `build` makes is built when something is encoded, and moves to the device of the
+    images.
 
     Parameters
     ----------
-    parts : object
+    parts : object, optional
         With ``encode_image(images)`` and ``encode_text(tokens)``, both giving (n, dim); ``preprocess``, from a Pillow
         image to a tensor (3, h, w), or from images (n, 3, H, W) in [0, 1] to the model's input, if it has an
         attribute ``batched`` that is true; ``tokenizer``, from a list of n texts to tokens. What open_clip gives will
@@ -63,6 +107,10 @@ class Encoder:
     fingerprint : str, optional
         Identity for the cache, another text wherever embeddings may differ; by default its attribute `fingerprint`.
         Only a cache needs it.
+    build : callable, optional
+        Makes the parts when they are first needed, in place of `parts`.
+    device : torch.device or str, optional
+        Device of what `build` makes; by default that of the images.
 
     Attributes
     ----------
@@ -75,24 +123,32 @@ class Encoder:
         If a part is missing.
     """
 
-    name = ""
-    #: None before a model of the encoder's own is built.
-    parts: Parts | None = None
-    modules: Sequence[nn.Module] = ()
-    _own = False
-    _device: torch.device | None = None
-    _dim: int | None = None
+    #: Whether its weights are random, so that scores on it support no conclusion.
+    untrained = False
 
-    def __init__(self, parts: Parts, *, name: str | None = None, fingerprint: str | None = None) -> None:
-        missing = [part for part in PARTS if not callable(getattr(parts, part, None))]
-        if missing:
-            raise TypeError(
-                f"Expected argument `parts` to have functions {', '.join(PARTS)} but {type(parts).__name__} lacks "
-                f"{', '.join(missing)}."
-            )
-        self._set_parts(parts)
+    def __init__(
+        self,
+        parts: Parts | None = None,
+        *,
+        name: str | None = None,
+        fingerprint: str | None = None,
+        build: Callable[[], Parts] | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.parts: Parts | None = None
+        self.modules: Sequence[nn.Module] = ()
+        self._build, self._fingerprint = build, fingerprint
+        self._dim: int | None = None
+        self._device = None if device is None else torch.device(device)
+        if build is None:
+            missing = [part for part in PARTS if not callable(getattr(parts, part, None))]
+            if missing or parts is None:
+                raise TypeError(
+                    f"Expected argument `parts` to have functions {', '.join(PARTS)} but {type(parts).__name__} lacks "
+                    f"{', '.join(missing)}."
+                )
+            self._set_parts(parts)
         self.name = name or getattr(parts, "name", None) or type((*self.modules, parts)[0]).__name__
-        self._fingerprint = fingerprint
 
     def __repr__(self) -> str:
         return describe(self, repr(self.name))
@@ -112,23 +168,19 @@ class Encoder:
         return self._device if first is None else first.device
 
     @property
-    def fingerprint(self) -> str:
-        """Identity for the cache of embeddings, which the user gives."""
+    def fingerprint(self) -> str | None:
+        """Identity for the cache of embeddings, which the user gives; None where there is none."""
         fingerprint = self._fingerprint or getattr(self.parts, "fingerprint", None)
-        if fingerprint is None:
-            raise ValueError(
-                f"Expected {self.name} to have an attribute `fingerprint`, a text that is another one wherever "
-                "embeddings may differ: a cache on disk cannot know what an object depends on. Or use no cache."
-            )
-        return str(fingerprint)
+        return None if fingerprint is None else str(fingerprint)
 
+    @torch.no_grad()
     def encode_images(self, images: Tensor | ArrayLike) -> Tensor:
         """Embed images.
 
         Parameters
         ----------
         images : Tensor or array_like
-            (N, 3, H, W), floating, in [0, 1], of any size.
+            (N, 3, H, W), floating in [0, 1], or of uint8, of any size.
 
         Returns
         -------
@@ -138,28 +190,13 @@ class Encoder:
         Raises
         ------
         TypeError
-            If `images` are not of a floating-point dtype.
+            If `images` are of another dtype.
         ValueError
             If the shape is wrong or values are outside [0, 1], or the encoder cannot be built or gives no (N, dim).
         """
         images = torch.as_tensor(images)
-        check_images(images)
-        return self.encode_levels(images)
-
-    @torch.no_grad()
-    def encode_levels(self, images: Tensor) -> Tensor:
-        """Embed images (N, 3, H, W) of 8 bits, or others that were checked.
-
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W), uint8.
-
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the device of `images`.
-        """
+        if images.dtype != torch.uint8:
+            check_images(images)
         if not len(images):
             return images.new_empty(0, self.dim, dtype=torch.float32)
         parts, device = self._parts_on(images.device)
@@ -198,10 +235,6 @@ class Encoder:
             embeddings = parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
         return self._check_embeddings("encode_text", embeddings, len(texts)).to(device)
 
-    def _build(self) -> Parts:
-        """Build the parts of an encoder whose model is its own."""
-        raise NotImplementedError
-
     def _set_parts(self, parts: Parts) -> Parts:
         self.parts, self.modules = parts, _modules(parts)
         batched = getattr(parts.preprocess, "batched", False)
@@ -210,8 +243,10 @@ class Encoder:
 
     def _parts_on(self, device: torch.device) -> tuple[Parts, torch.device]:
         """Return the parts and where the model computes: a user's where it is, our own on the device of the images."""
-        parts = self._set_parts(self._build()) if self.parts is None else self.parts
-        if self._own and self.device != (self._device or device):
+        parts = self._set_parts(self._build()) if self.parts is None and self._build else self.parts
+        if parts is None:
+            raise RuntimeError("An encoder has parts, or builds them.")
+        if self._build and self.device != (self._device or device):
             for module in self.modules:
                 module.to(self._device or device)
         return parts, self.device or device
@@ -246,7 +281,7 @@ def _modules(parts: Parts) -> list[nn.Module]:
 def is_encoder(value: object) -> TypeGuard[Encoder]:
     """Return whether an object has the attributes and methods of an encoder."""
     # Looked up on the type: the property of an object may hash gigabytes.
-    names = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
+    names = ("name", "dim", "encode_images", "encode_texts")
     return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in names)
 
 

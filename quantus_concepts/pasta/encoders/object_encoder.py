@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from captum_concepts.support.files import check_files
 from captum_concepts.support.fingerprints import fingerprint_of, tokenizer_hash
 from captum_concepts.support.lazy import check_extra
 from quantus_concepts.pasta.encoders.embedded_encoder import EMBEDDED, EmbeddedEncoder
-from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, Parts, Tokenizer, is_encoder
+from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, Parts, PartsEncoder, Tokenizer, is_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing
 
@@ -62,7 +62,7 @@ def blip_encoder(
     *,
     name: str | None = None,
     revision: str | None = None,
-) -> Encoder:
+) -> PartsEncoder:
     """Return an encoder of a BLIP model.
 
     The class tokens of picture and text, before they are projected to be compared: 768 numbers of the base model, as
@@ -83,8 +83,8 @@ def blip_encoder(
 
     Returns
     -------
-    Encoder
-        An `Encoder`; a module that was given keeps its mode and device.
+    PartsEncoder
+        A module that was given keeps its mode and device.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def blip_encoder(
                 "Expected argument `model` to be a BlipForImageTextRetrieval or a BlipModel with its `processor` but "
                 f"got {lacks}."
             )
-        return Encoder(_BlipParts(model, processor, name or "blip"))
+        return PartsEncoder(_BlipParts(model, processor, name or "blip"))
     check_path("model", model)
     # Imported only where they are needed, for they take long.
     from quantus_concepts.pasta.encoders.downloads import REVISION, fetch_folder, first_line
@@ -122,7 +122,7 @@ def blip_encoder(
     except Exception as error:  # of the library, for whatever is wrong in the folder
         raise ValueError(f"{source} holds no BLIP model that can be read ({first_line(error)}).") from None
     loaded.float().eval().requires_grad_(False)
-    return Encoder(_BlipParts(loaded, processor, name or ("blip" if model == BLIP else str(model))))
+    return PartsEncoder(_BlipParts(loaded, processor, name or ("blip" if model == BLIP else str(model))))
 
 
 def _preprocessing(image_processor: Any) -> Preprocessing:
@@ -146,18 +146,18 @@ def as_encoder(
 ) -> Encoder:
     """Return the encoder of a name or an object."""
     extra = [name for name, content in (("weights", weights), ("tokenizer", tokenizer)) if content is not None]
-    named = isinstance(value, str) and value.partition(" ")[0] != EMBEDDED
+    named = isinstance(value, str) and value.partition(" ")[0].partition("/")[0] != EMBEDDED
     if extra and not named:
         raise ValueError(f"Expected argument `{extra[0]}` only with the name of an encoder of open_clip.")
     if isinstance(value, str):
         if named:
             return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
-        return EmbeddedEncoder.of_name(value, device)
-    if isinstance(value, Encoder) or is_encoder(value):
+        return EmbeddedEncoder.of_name(value.partition(" ")[0], device)
+    if is_encoder(value):
         return value
     missing = [part for part in PARTS if not hasattr(value, part)]
     if not missing:
-        return Encoder(value)
+        return PartsEncoder(cast(Parts, value))
     raise TypeError(
         "Expected argument `encoder` to be the name of a preset, an encoder, or an object with "
         f"{', '.join(PARTS)} but got {type(value).__name__}, which lacks {', '.join(missing)}. Bundle a model with "

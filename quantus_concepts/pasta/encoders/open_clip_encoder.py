@@ -14,7 +14,7 @@ import torch
 from captum_concepts.support.checks import check_choice, check_path, check_whole
 from captum_concepts.support.files import check_files
 from captum_concepts.support.fingerprints import fingerprint_of, hash_file, tokenizer_hash
-from quantus_concepts.pasta.encoders.encoder import Encoder, Parts, Tokenizer
+from quantus_concepts.pasta.encoders.encoder import Parts, PartsEncoder, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ PRESETS = {
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
 
-class OpenClipEncoder(Encoder):
+class OpenClipEncoder(PartsEncoder):
     """Image and text encoder of open_clip.
 
     Nothing is imported, read or downloaded before the first image or text is encoded. Embeddings are float32 and not
@@ -72,8 +72,6 @@ class OpenClipEncoder(Encoder):
         If there is no such model or tag, or no such file. When first needed: if weights or a tokenizer cannot be had.
     """
 
-    _own = True
-
     def __init__(
         self,
         model_name: str = PRESETS["siglip"].model_name,
@@ -92,7 +90,6 @@ class OpenClipEncoder(Encoder):
         self._weights_hash: str | None = None
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
         self.tokenizer = _check_tokenizer(tokenizer)
-        self._device = None if device is None else torch.device(device)
         names = {preset.model_name: name for name, preset in PRESETS.items()}
         preset = names.get(model_name) if self.model_config is None else None
         if self.weights is not None and self.tag is None and preset is not None:
@@ -100,7 +97,8 @@ class OpenClipEncoder(Encoder):
         self._preset = preset if preset is not None and self.tag in (None, PRESETS[preset].tag) else None
         if self._preset is None:
             self._check_model()
-        self.name = self._name(random=pretrained is None)
+        self.untrained = pretrained is None
+        super().__init__(build=self._build_parts, name=self._name(), device=device)
 
     @classmethod
     def preset(
@@ -150,12 +148,6 @@ class OpenClipEncoder(Encoder):
         return int(self._config()["embed_dim"])
 
     @property
-    def n_parameters(self) -> int:
-        """Number of parameters of the whole model, which is built for it."""
-        self._parts_on(self.device or torch.device("cpu"))
-        return sum(parameter.numel() for module in self.modules for parameter in module.parameters())
-
-    @property
     def fingerprint(self) -> str:
         """Identity for the cache; a file of weights is hashed once, and must not change afterwards."""
         content: Any = {"seed": self.seed, "torch": torch.__version__}
@@ -179,7 +171,7 @@ class OpenClipEncoder(Encoder):
             }
         )
 
-    def _build(self) -> Parts:
+    def _build_parts(self) -> Parts:
         # Importing open_clip takes seconds, which a run that finds everything in its cache does not wait for.
         from quantus_concepts.pasta.encoders.open_clip_models import build_model
 
@@ -209,9 +201,9 @@ class OpenClipEncoder(Encoder):
             else:
                 check_choice("pretrained" if self.weights is None else "tag", self.tag, known_tags(self.model_name))
 
-    def _name(self, *, random: bool) -> str:
+    def _name(self) -> str:
         short = self._preset or self.model_name
-        if random:
+        if self.untrained:
             return f"{self.model_name}, random weights of seed {self.seed}"
         if self.weights is not None:
             return f"{short} ({self.weights.name})"

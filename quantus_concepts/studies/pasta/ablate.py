@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
-from quantus_concepts.studies._kit.results import PAPER, names, one, pick, with_random_range
-from quantus_concepts.studies.pasta.material import ALL, label_names_of, words
+from quantus_concepts.studies._kit.results import PAPER, names, one, over_seeds, pick, with_random_range
+from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, label_names_of, words
 from quantus_concepts.studies.pasta.report import (
     KINDS,
     READING,
@@ -36,8 +37,8 @@ from quantus_concepts.studies.pasta.scorers import (
     Plan,
     agreement,
     embed,
-    over_splits,
     score_splits,
+    splits_interval,
 )
 from quantus_concepts.verdicts import difference_verdict
 
@@ -55,6 +56,7 @@ class Variant:
     embedding: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     drawn: bool = True
+    encoder: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,14 +128,37 @@ ABLATIONS = {
 }
 
 
+#: The ablation whose variants are encoders, other ones than the run's.
+ENCODERS = "encoders"
+#: Widths of the embedded encoder, beside its own of 128.
+WIDTHS = (8, 32, 512)
+
+
+def encoder_ablation(default: str, others: Sequence[str]) -> Ablation:
+    """Return the ablation of encoders: the run's, and others by name."""
+    return Ablation(
+        "Encoders",
+        "The same scorer on other encoders; the embedded one is untrained at every width.",
+        (Variant(default), *(Variant(name, encoder=name) for name in others)),
+    )
+
+
+def other_encoders(default: str, text: str | None) -> tuple[str, ...]:
+    """Read the encoders that an option names; by default widths of the embedded encoder, if that is the run's."""
+    if text is not None:
+        return tuple(name for name in words(text) if name != default)
+    return tuple(f"{EMBEDDED}/{width}" for width in WIDTHS) if default == EMBEDDED else ()
+
+
 def table_names(text: str) -> tuple[str, ...]:
     """Read which ablations an option names, or numbers as the paper does."""
     numbers = {str(ablation.table): name for name, ablation in ABLATIONS.items() if ablation.table}
-    chosen = list(ABLATIONS) if words(text) == [ALL] else [numbers.get(word, word) for word in words(text)]
-    unknown = [name for name in chosen if name not in ABLATIONS]
+    known = [*ABLATIONS, ENCODERS]
+    chosen = known if words(text) == [ALL] else [numbers.get(word, word) for word in words(text)]
+    unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
         raise ValueError(
-            f"Expected `--tables` to be {ALL}, or some of {', '.join(ABLATIONS)} or the paper's numbers "
+            f"Expected `--tables` to be {ALL}, or some of {', '.join(known)} or the paper's numbers "
             f"{', '.join(numbers)} with commas between them, but got {text!r}."
         )
     return tuple(dict.fromkeys(chosen))
@@ -141,38 +166,43 @@ def table_names(text: str) -> tuple[str, ...]:
 
 def run_ablations(
     folder: RunFolder,
-    ablations: Sequence[str],
+    chosen: Sequence[str],
     ratings: RatedExplanations,
     embedder: Embedder,
     plan: Plan,
     maps: RatedExplanations | None,
+    encoders: Mapping[str, Embedder],
 ) -> None:
     """Train and test every variant, and write all of it; the paper's numbers are rows of the model "paper"."""
+    ablations = {name: ABLATIONS[name] for name in chosen if name != ENCODERS}
+    if ENCODERS in chosen and encoders:
+        ablations[ENCODERS] = encoder_ablation(embedder.encoder.name, list(encoders))
     with warnings_as_notes(folder):
         folder.note(*ratings.notes)
         plan = replace(plan, label_names=label_names_of(ratings))
         # Too few images raise before the expensive training.
         plan.splits(ratings)
-        splits = train_variants(folder, ablations, ratings, embedder, plan, maps)
-        means = over_splits(splits, KEYS)
+        splits = train_variants(folder, ablations, ratings, embedder, plan, maps, encoders)
+        means = over_seeds(splits, KEYS, interval=splits_interval)
         printed = [
-            paper_table(number_).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
-            for name in ablations
-            if (number_ := ABLATIONS[name].table) is not None
+            paper_table(of.table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", seeds=5)
+            for name, of in ablations.items()
+            if of.table is not None
         ]
         frame = pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
         folder.write("splits.csv", splits.to_csv(index=False))
     more = {"encoder": embedder.name, "device": str(plan.device), "explanations": str(len(ratings))}
-    write_report(folder, frame, report(frame, splits, banner_of(ratings, embedder.encoder.name)), more)
+    write_report(folder, frame, report(frame, splits, banner_of(ratings, embedder.encoder), ablations), more)
 
 
 def train_variants(
     folder: RunFolder,
-    ablations: Sequence[str],
+    ablations: Mapping[str, Ablation],
     ratings: RatedExplanations,
     embedder: Embedder,
     plan: Plan,
     maps: RatedExplanations | None = None,
+    encoders: Mapping[str, Embedder] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Train and test every variant of the ablations on the same splits; what is equal comes from the folder's cache.
 
@@ -180,18 +210,22 @@ def train_variants(
     """
     base = embed(folder, embedder, ratings.explanations)
     frames = []
-    for name in ablations:
-        for variant in ABLATIONS[name].variants:
+    for name, ablation in ablations.items():
+        for variant in ablation.variants:
             if variant.name == DRAWING and maps is None:
                 continue
             source = ratings if maps is None or variant.drawn else maps
             embeddings = base
-            if variant.embedding or source is not ratings:
-                settings = embedder.settings | variant.embedding
+            if variant.encoder:
+                embeddings = embed(folder, encoders[variant.encoder], ratings.explanations)
+            elif variant.embedding or source is not ratings:
                 other = Embedder.from_settings(
-                    embedder.encoder, settings, cache=embedder.cache, batch_size=embedder.batch_size
+                    embedder.encoder,
+                    {**embedder.settings, **variant.embedding},
+                    cache=embedder.cache,
+                    batch_size=embedder.batch_size,
                 )
-                rows = np.flatnonzero(source.modalities == ABLATIONS[name].modality)
+                rows = np.flatnonzero(source.modalities == ablation.modality)
                 embeddings = base.clone()
                 embeddings[rows] = embed(folder, other, source.select(rows).explanations)
             figures = variant_figures(folder, ratings, embeddings, variant, plan)
@@ -203,112 +237,107 @@ def variant_figures(
     folder: RunFolder, ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan
 ) -> pd.DataFrame:
     """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
-    changed, settings = dict(variant.plan), plan.settings
-    if of_training := {key: changed.pop(key) for key in ("loss", "weights") if key in changed}:
+    changed: dict[str, Any] = dict(variant.plan)
+    of_training: dict[str, Any] = {key: changed.pop(key) for key in ("loss", "weights") if key in changed}
+    if of_training:
         # The default weights belong to the default loss.
-        settings = replace(settings, **{"weights": None} | of_training)
-    scores, _ = score_splits(folder, ratings, embeddings, replace(plan, settings=settings, **changed))
+        changed["settings"] = replace(plan.settings, **({"weights": None} | of_training))
+    scores, _ = score_splits(folder, ratings, embeddings, replace(plan, **changed))
     # A drawing is of a map.
     frame = agreement(scores.replace({"modality": {DRAWING: "map"}}))
     return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)
 
 
-def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
+def differences(splits: pd.DataFrame, name: str, ablation: Ablation, question: str) -> pd.DataFrame:
     """Return how far each variant (row) of an ablation is above its default in SCC: mean, interval, splits."""
     chosen = pick(splits, ablation=name, model=SCORER, question=question, modality="all", measure="SCC")
     wide = chosen.pivot(index="seed", columns="variant", values="value")
-    default, *variants = (variant.name for variant in ABLATIONS[name].variants if variant.name in wide)
+    default, *variants = (variant.name for variant in ablation.variants if variant.name in wide)
     change = wide[variants].sub(wide[default], axis=0).melt(var_name="variant")
     # A difference of two correlations is not a correlation: Student's interval.
-    means = over_splits(change.assign(measure="difference"), ("variant", "measure"))
+    means = over_seeds(change.assign(measure="difference"), ["variant", "measure"], interval=splits_interval)
     results = {variant: paired_splits(wide[variant], wide[default]) for variant in variants}
     p = [results[variant]["p"] for variant in means["variant"]]
     means = means.assign(difference=means["value"], p_adjusted=adjust_p_values(np.array(p), "holm"))
     return means.assign(verdict=[difference_verdict(row) for row in means.to_dict("records")])
 
 
-def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
+def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str, ablations: Mapping[str, Ablation]) -> Report:
     """Declare the report."""
-    questions, ablations = names(splits, "question"), names(splits, "ablation")
-    first = questions[0]
+    questions, first = names(splits, "question"), names(splits, "question")[0]
     ours = with_random_range(frame[frame["model"] != PAPER], SHUFFLED, [key for key in KEYS if key != "model"])
     scc = pick(ours, question=first, modality="all", measure="SCC")
-    default = one(scc, ablation=ablations[0], variant=ABLATIONS[ablations[0]].variants[0].name)
+    name, ablation = next(iter(ablations.items()))
+    default = one(scc, ablation=name, variant=ablation.variants[0].name)
     verdicts = [Verdict.of(f"Default choices: do scores follow the votes? (SCC, {first})", default, write=number)]
     # A difference without an interval, of fewer than 3 splits, supports no conclusion.
-    changes_of = {
-        (name, question): differences(splits, name, question).dropna(subset=["low"])
-        for name in ablations
+    changes = {
+        (name, question): differences(splits, name, ablation, question).dropna(subset=["low"])
+        for name, ablation in ablations.items()
         for question in questions
     }
-    for name in ablations:
-        if len(changes := changes_of[name, first]):
+    for name, ablation in ablations.items():
+        if len(found := changes[name, first]):
             # The choice that changes most, in either direction; all are in the tables.
-            row = changes.loc[changes["value"].abs().idxmax()]
-            question = (
-                f"{ABLATIONS[name].title}: {row['variant']}, not {ABLATIONS[name].variants[0].name} (SCC, difference)"
-            )
+            row = found.loc[found["value"].abs().idxmax()]
+            question = f"{ablation.title}: {row['variant']}, not {ablation.variants[0].name} (SCC, difference)"
             verdicts.append(Verdict.of(question, row, write=three, text=row["verdict"]))
     # Without drawings in the ratings, the paper's number of them has nothing to stand beside.
     shown_of = frame[frame["variant"].isin(set(splits["variant"]))]
-    titles = {name: ABLATIONS[name].title for name in ablations}
     shown = scc.assign(row=scc["ablation"] + ": " + scc["variant"])
     figure, _ = dots(shown, "row", label=f"SCC with the votes ({first})", percent=False, reference=0)
-    sections = [
-        Section(
-            titles[name],
-            [
-                ablation_table(
-                    name, pick(shown_of, ablation=name, question=question), question, changes_of[name, question]
-                )
-                for question in questions
-            ],
-        )
-        for name in ablations
-    ]
     return Report(
         "PASTA-score: which choices matter?",
         verdicts[:8],
         Picture("choices", figure, "Every choice with the same splits; the first of each group is the default."),
-        sections,
+        [
+            Section(
+                f"Choices, {question}",
+                [choices_table(pick(shown_of, question=question), question, ablations, changes)],
+            )
+            for question in questions
+        ],
         lead=f"Scorers trained and tested on the same {splits['seed'].nunique()} splits with one choice changed; the "
         "one that changes most stands here.",
         reading={
             **READING,
             "Random range": TRAINED_RANGE,
-            "Difference": "SCC minus that of the default, split by split, with its 95 % interval. No difference: the "
+            "Difference": "SCC minus that of the default, split by split, with its 95 % interval. Not shown: the "
             "p-value, corrected for the choices of a group (Holm), is above .05.",
-            **{titles[name]: ABLATIONS[name].about for name in ablations},
+            SHUFFLED: "The baseline of a choice: trained on the votes of other explanations.",
+            **{ablation.title: ablation.about for ablation in ablations.values()},
         },
         banner=banner,
         links={"splits.csv": "splits.csv"},
     )
 
 
-def ablation_table(name: str, rows: pd.DataFrame, question: str, changes: pd.DataFrame) -> Table:
-    """Return one ablation as a table: ours, how far from the default, the control, the paper's."""
-    ablation = ABLATIONS[name]
-    of_all = pick(rows, modality="all")
+def choices_table(
+    rows: pd.DataFrame,
+    question: str,
+    ablations: Mapping[str, Ablation],
+    changes: Mapping[tuple[str, str], pd.DataFrame],
+) -> Table:
+    """Return all choices as one table: ours, how far from the default, the baseline, the paper's."""
+    of_all, heads = pick(rows, modality="all"), [*PAPER_MEASURES]
     parts = [pick(of_all, model=SCORER).assign(head=lambda part: part["measure"])]
-    if ablation.modality:
-        of_kind = pick(rows, model=SCORER, measure="SCC", modality=ablation.modality)
-        parts.append(of_kind.assign(head=f"SCC, {KINDS[ablation.modality]}"))
-    parts.append(changes.assign(head="SCC minus default"))
+    parts += [changes[name, question].assign(ablation=name, head="SCC minus default") for name in ablations]
+    for name, ablation in ablations.items():
+        if ablation.modality:
+            of_kind = pick(rows, ablation=name, model=SCORER, measure="SCC", modality=ablation.modality)
+            parts.append(of_kind.assign(head=f"SCC, {KINDS[ablation.modality]}"))
     parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head=f"SCC, {SHUFFLED}"))
     parts.append(pick(of_all, model=PAPER).assign(head=lambda part: "paper, " + part["measure"]))
     cells = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    note = (
-        f"As the paper's Table {ablation.table}; its numbers are of its own data and encoder. "
-        if ablation.table
-        else ""
-    )
+    cells["choice"] = cells["ablation"].map({name: ablation.title for name, ablation in ablations.items()})
     return table(
-        f"{name}-{question}",
-        f"{ablation.title}, {question}",
+        f"choices-{question}",
+        f"Agreement with the votes by choice, {question}",
         cells,
-        "variant",
+        "choice variant",
         "head",
-        f"{note}{SHUFFLED}: the baseline, trained on the votes of other explanations.",
-        head=[*PAPER_MEASURES, *names(cells, "head")],
-        variant=[variant.name for variant in ablation.variants],
+        "As the paper's Tables 15 to 20; its numbers are of its own data and encoder.",
+        head=["SCC", "SCC minus default", *heads, *names(cells, "head")],
+        ablation=list(ablations),
+        variant=[variant.name for ablation in ablations.values() for variant in ablation.variants],
     )

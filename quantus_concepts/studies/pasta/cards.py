@@ -30,7 +30,6 @@ from quantus_concepts.studies._kit.report import render
 N_CONCEPTS = 15
 #: JPEG quality; with full colour resolution, since maps are red on blue.
 QUALITY = 86
-FOR, AGAINST, LABELS = "#b34700", "#3b6ea5", "#333333"
 MEGABYTE = 1_000_000
 #: The page on which people answer.
 RATING_PAGE = "rate.html"
@@ -116,21 +115,6 @@ def top_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[t
     """Return the most important concepts, the most important first."""
     ordered = sorted(explanation.values.items(), key=lambda pair: (abs(pair[1]), pair[0]), reverse=True)
     return (ordered[::-1] if explanation.ascending else ordered)[:n]
-
-
-def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figure:
-    """Draw the most important concepts as horizontal bars."""
-    top = top_concepts(explanation, n)
-    figure = Figure(figsize=(5.2, 0.6 + 0.27 * len(top)), layout="constrained")
-    axes = figure.add_subplot()
-    values = [value for _, value in top]
-    axes.barh(range(len(top)), values, color=[FOR if value >= 0 else AGAINST for value in values], height=0.62)
-    axes.set_yticks(range(len(top)), [name for name, _ in top], color=LABELS, fontsize=9)
-    axes.invert_yaxis()
-    axes.axvline(0, color=LABELS, linewidth=0.8)
-    axes.tick_params(length=0, labelsize=8.5, colors=LABELS)
-    axes.spines[:].set_visible(False)
-    return figure
 
 
 def listed_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, str, float]]:

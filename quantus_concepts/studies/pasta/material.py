@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -24,6 +25,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
+from quantus_concepts.pasta.presentation import Presentation
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.folder import RunFolder
@@ -179,12 +181,29 @@ class HowToEmbed(TypedDict, total=False):
 def load_embedder(encoder: str, *files: Path | None, device: torch.device, **settings: Unpack[HowToEmbed]) -> Embedder:
     """Return an embedder with an encoder, of which weights and tokenizer may be files."""
     loaded = load_encoder(encoder, *files, device=device)
-    return Embedder(loaded, size=64, **settings) if encoder == EMBEDDED else Embedder(loaded, **settings)
+    own = encoder.partition("/")[0] == EMBEDDED
+    return Embedder(loaded, size=64, **settings) if own else Embedder(loaded, **settings)
+
+
+def embedding_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read settings of an embedder, each written KEY=VALUE."""
+    defaults, settings = asdict(Presentation()), dict[str, Any]()
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if name not in defaults:
+            raise ValueError(f"Expected `--embedding` to name one of {', '.join(defaults)} but got {pair!r}.")
+        kind = type(defaults[name])
+        try:
+            settings[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            example = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+            raise ValueError(f"Expected `--embedding {name}=` with {example} but got {pair!r}.") from None
+    return settings
 
 
 def training_settings(encoder: str, epochs: int | None, learning_rate: float | None) -> TrainingSettings:
     """Return how scorers are trained on an encoder, whose own epochs and learning rate are the default."""
-    own = (EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE) if encoder.startswith(EMBEDDED) else (600, 2e-6)
+    own = (EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE) if encoder.partition("/")[0] == EMBEDDED else (600, 2e-6)
     return TrainingSettings(
         epochs=own[0] if epochs is None else epochs, learning_rate=own[1] if learning_rate is None else learning_rate
     )
@@ -203,7 +222,7 @@ def load_encoder(
     name: str, weights: Path | None = None, tokenizer: Path | None = None, *, device: torch.device
 ) -> Encoder:
     """Return the encoder by its name."""
-    if name.partition(" ")[0] == EMBEDDED:
+    if name.partition(" ")[0].partition("/")[0] == EMBEDDED:
         refuse_without_effect(
             "on the embedded encoder, which has its own", encoder_weights=weights, encoder_tokenizer=tokenizer
         )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import nn
 
 from captum_concepts.attributions.methods import build_methods
@@ -21,15 +20,16 @@ from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplana
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
 from quantus_concepts.functional.attribution.overlay import resize, unit_maps
-from quantus_concepts.functional.statistics.intervals import baseline_range, interval
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.metrics.faithfulness import THRESHOLDS
 from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY, measure_maps
-from quantus_concepts.pasta.applications.correlations import sparseness
+from quantus_concepts.pasta.agreement import spearman
+from quantus_concepts.pasta.applications.correlations import rating_correlations, sparseness, with_baseline
 from quantus_concepts.pasta.applications.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
+from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, write_report
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies.pasta.material import (
     CORRELATED_THRESHOLDS,
@@ -42,24 +42,23 @@ from quantus_concepts.studies.pasta.material import (
     load_ratings,
     train_classifier,
 )
-from quantus_concepts.studies.pasta.report import banner_of, is_release, paper_table, table, with_texts
-from quantus_concepts.studies.pasta.scorers import (
-    SCORER,
-    Plan,
-    best_scorer,
-    cached_arrays,
-    identity_of_ratings,
-    spearman,
-)
+from quantus_concepts.studies.pasta.report import banner_of, paper_table, said_section, said_verdicts, table
+from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, identity_of_ratings, train_on_ratings
+from quantus_concepts.studies.pasta.votes import EXPLAINER, IMAGE, MODALITY, explainer_means, vote_means
 
-IMAGE, EXPLAINER, MODALITY = "image", "explainer", "modality"
 RISE, MASK_ERROR = "RISE", "MAE"
-#: Resamplings of the images behind an interval, and shuffles behind the range of the control.
-N_DRAWN = 200
-ENDS = ("low", "high", "control low", "control high")
-#: Metrics of the paper's Table 10.
-RAW_METRICS = ("Faithfulness (ROAD)", "MaxSensitivity (Gaussian)", "Sparseness")
 SHARE = "share between"
+#: Birds of the explained network that are rated and measured, at most.
+N_MEASURED = 24
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rated explanations with other measures of them (a row each), and how these are related to the votes."""
+
+    ratings: RatedExplanations
+    explanations: pd.DataFrame
+    related: pd.DataFrame
 
 
 def measure_ratings(
@@ -67,7 +66,7 @@ def measure_ratings(
     model: nn.Module | None = None,
     methods: Mapping[str, Callable[..., np.ndarray] | None] | None = None,
     *,
-    thresholds: Sequence[int] = THRESHOLDS,
+    thresholds: Sequence[int] = CORRELATED_THRESHOLDS,
     n_samples: int = 10,
     batch_size: int = 64,
     seed: int = 0,
@@ -96,6 +95,47 @@ def measure_ratings(
     return values
 
 
+def measure_methods(
+    folder: RunFolder,
+    classifier: Classifier,
+    masks: np.ndarray,
+    scorer: Scorer,
+    embedder: Embedder,
+    *,
+    n_masks: int,
+    n_samples: int,
+    seed: int,
+    progress: bool,
+) -> Measured:
+    """Let methods explain a network of painted birds, rate and score the explanations, and relate all measures."""
+    n = min(N_MEASURED, len(classifier.images))
+    classifier = replace(
+        classifier,
+        images=classifier.images[:n],
+        labels=classifier.labels[:n],
+        predicted=classifier.predicted[:n],
+    )
+    masks = masks[:n]
+    rise = partial(_rise, n_masks=n_masks, seed=seed)
+    methods: dict[str, Callable[..., np.ndarray]] = {RISE: rise, **build_methods(METHODS, seed=seed)}
+    ratings = rate_methods(classifier, masks, methods, seed)
+    measure = partial(
+        measure_ratings,
+        ratings,
+        classifier.model,
+        methods,
+        n_samples=n_samples,
+        batch_size=embedder.batch_size,
+        seed=seed,
+        progress=progress,
+    )
+    key = [identity_of_ratings(ratings), classifier.model, n_masks, n_samples, embedder.batch_size, seed]
+    values = cached_arrays(folder, "metrics", key, measure)
+    labels = None if scorer.labels is None else ratings.labels.tolist()
+    scores = scorer.score(embedder.embed(ratings.explanations), labels)[:, 0].cpu().numpy()
+    return related(ratings, values, seed, {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)})
+
+
 def run_metrics(
     folder: RunFolder,
     ratings: RatedExplanations | None,
@@ -107,52 +147,34 @@ def run_metrics(
     n_samples: int,
     batch_size: int,
 ) -> None:
-    """Measure rated explanations, relate the measures to the votes, and write all of it; the paper's numbers last.
+    """Measure rated explanations, relate the measures to the votes, and write all of it.
 
     Without `ratings` methods explain a network of `birds`, and a scorer is trained by the `plan`.
     """
     with warnings_as_notes(folder):
         if ratings is not None:
-            key: Any = identity_of_ratings(ratings)
-            more: dict[str, np.ndarray] = {}
-            measure = partial(measure_ratings, ratings, progress=plan.progress)
-            values = cached_arrays(folder, "metrics", key, measure)
+            measured = related(ratings, measure_ratings(ratings, progress=plan.progress), birds.seed)
         else:
-            seed, masks = birds.seed, birds.masks
+            graded = load_ratings(None, n_images, birds.seed)
+            settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": plan.progress}
+            embedder = load_embedder(EMBEDDED, device=plan.device, **settings)
+            plan = replace(plan, label_names=label_names_of(graded))
+            scorer = train_on_ratings(folder, graded, embedder, plan).scorer
             classifier = train_classifier(folder, birds, epochs=classifier_epochs, device=plan.device)
-            rise = partial(_rise, n_masks=n_masks, seed=seed)
-            methods: dict[str, Callable[..., np.ndarray]] = {RISE: rise, **build_methods(METHODS, seed=seed)}
-            ratings = rate_methods(classifier, masks, methods, seed)
-            measure = partial(
-                measure_ratings,
-                ratings,
-                classifier.model,
-                methods,
-                thresholds=CORRELATED_THRESHOLDS,
+            measured = measure_methods(
+                folder,
+                classifier,
+                birds.masks,
+                scorer,
+                embedder,
+                n_masks=n_masks,
                 n_samples=n_samples,
-                batch_size=batch_size,
-                seed=seed,
+                seed=birds.seed,
                 progress=plan.progress,
             )
-            key = [identity_of_ratings(ratings), classifier.model, n_masks, n_samples, batch_size, seed]
-            values = cached_arrays(folder, "metrics", key, measure)
-            scores = _scores(folder, ratings, load_ratings(None, n_images, seed), plan, batch_size)
-            more = {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}
-        folder.note(*ratings.notes)
-        explanations = explanation_frame(ratings, values | more)
-        folder.write("explanations.csv", explanations.to_csv(index=False))
-        frame = related_frame(explanations, ratings.questions, list(values), birds.seed)
-    write_report(folder, frame, report(frame, explanations, ratings), {"device": str(plan.device)})
-
-
-def _scores(
-    folder: RunFolder, ratings: RatedExplanations, graded: RatedExplanations, plan: Plan, batch_size: int
-) -> np.ndarray:
-    """Train a scorer on graded explanations, and return its scores of the others."""
-    embedder = load_embedder(EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress)
-    scorer = best_scorer(folder, graded, embedder, replace(plan, label_names=label_names_of(graded)))
-    scores = scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())
-    return scores[:, 0].cpu().numpy()
+        folder.note(*measured.ratings.notes)
+        folder.write("explanations.csv", measured.explanations.to_csv(index=False))
+    write_report(folder, measured.related, report(measured), {"device": str(plan.device)})
 
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
@@ -200,6 +222,7 @@ def rate_methods(
         modalities=np.full(len(places), "map"),
         name="methods on painted birds, simulated raters",
         simulated=True,
+        raters=tuple(f"rater {number + 1}" for number in range(SimulatedRaters().n_raters)),
         notes=(
             "No person voted: simulated raters vote by a stated function of the overlap with the bird in the picture.",
         ),
@@ -217,29 +240,46 @@ def mask_error(ratings: RatedExplanations, masks: np.ndarray) -> np.ndarray:
     return np.array(errors)
 
 
-def explanation_frame(ratings: RatedExplanations, values: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Return a row for each explanation: image, explainer, modality, joined votes by question, and other measures."""
+def related(
+    ratings: RatedExplanations,
+    values: Mapping[str, np.ndarray],
+    seed: int = 0,
+    more: Mapping[str, np.ndarray] | None = None,
+) -> Measured:
+    """Relate measures of explanations to the joined votes and to explainers, by the paper's table.
+
+    Those of `more` have means by explainer alone.
+    """
     columns = {IMAGE: ratings.image_ids, EXPLAINER: ratings.explainer_ids, MODALITY: ratings.modalities}
     votes = dict(zip(ratings.questions, ratings.targets().T, strict=True))
-    return pd.DataFrame({**columns, **votes, **values})
+    explanations = pd.DataFrame({**columns, **votes, **values, **(more or {})})
+    questions = [name for name in ratings.questions if explanations[name].notna().any()]
+    found = rating_correlations(
+        values, explanations[questions].to_numpy(), questions, images=ratings.image_ids, seed=seed
+    )
+    parts = [correlation_rows(found).assign(table="8")]
+    parts.append(vote_means(ratings, questions).assign(table="11"))
+    parts.append(explainer_means(explanations, [*values, *(more or {})]).assign(table="10"))
+    shares = [
+        {"question": name} | with_baseline(explanations, partial(share_between, column=name), name, seed)
+        for name in questions
+    ]
+    parts.append(pd.DataFrame(shares).assign(table="11", measure=SHARE))
+    if more and MASK_ERROR in more:
+        statistic = partial(across_explainers, first=MASK_ERROR, second=SCORER)
+        human = with_baseline(explanations, statistic, SCORER, seed)
+        parts.append(pd.DataFrame([human | {"table": "2", "measure": "SCC of means"}]))
+        parts.append(paper_table(2).rename(columns={"row": EXPLAINER}).drop(columns="p"))
+    return Measured(ratings, explanations, pd.concat(parts, ignore_index=True))
 
 
-def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    """Return mean, deviation over explanations and interval of each measure by explainer (Tables 10 and 11)."""
-    # The interval is over images, which are independent where an explainer rates each once. The explainer "all"
-    # comes last; its interval is clustered by image.
-    rows = []
-    groups = [*frame.groupby(EXPLAINER, sort=False), ("all", frame)]
-    for explainer, group in groups:
-        for measure in measures:
-            complete = group.dropna(subset=[measure])
-            values = complete[measure].to_numpy(float)
-            bounds = (MIN_VOTE, MAX_VOTE) if measure in QUESTIONS else (-math.inf, math.inf)
-            low, high = interval(values, bounds, complete[IMAGE].to_numpy())
-            value = values.mean() if values.size else math.nan
-            deviation = values.std(ddof=1) if values.size > 1 else math.nan
-            rows.append((explainer, measure, value, deviation, low, high, values.size))
-    return pd.DataFrame(rows, columns=[EXPLAINER, "measure", "value", "deviation", "low", "high", "n"])
+def correlation_rows(found: Sequence[Any]) -> pd.DataFrame:
+    """Return `rating_correlations` as rows: Spearman's (SCC) with interval and random range, and Pearson's (PCC)."""
+    frame = pd.DataFrame([asdict(row) for row in found])
+    ends = ["low", "high", "random_low", "random_high"]
+    ranks = frame[["metric", "question", "n", *ends]].assign(measure="SCC", value=frame["spearman"])
+    pearson = frame[["metric", "question", "n"]].assign(measure="PCC", value=frame["pearson"])
+    return pd.concat([ranks, pearson]).sort_index(kind="stable").reset_index(drop=True)
 
 
 def share_between(frame: pd.DataFrame, column: str) -> float:
@@ -253,116 +293,66 @@ def share_between(frame: pd.DataFrame, column: str) -> float:
 
 def across_explainers(frame: pd.DataFrame, first: str, second: str) -> float:
     """Return Spearman's correlation of two measures' means over explainers (Table 2)."""
-    return _column_correlation(frame.groupby(EXPLAINER, sort=False)[[first, second]].mean(), first, second)
+    means = frame.groupby(EXPLAINER, sort=False)[[first, second]].mean()
+    return spearman(means[first].to_numpy(float), means[second].to_numpy(float))
 
 
-def with_control(
-    frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], shuffled: str, seed: int = 0, n: int = N_DRAWN
-) -> dict[str, float]:
-    """Return a statistic with its interval and its control."""
-    # The interval (low, high) is the 2.5 to 97.5 % range over resampled images with all their explanations; the
-    # control (control low, control high) is that range with the column `shuffled` shuffled among all explanations.
-    rng = np.random.default_rng([seed, 3])
-    groups = list(frame.groupby(IMAGE, sort=False).indices.values())
-    resampled, controls = [], []
-    for _ in range(n):
-        chosen = rng.integers(0, len(groups), len(groups))
-        resampled.append(statistic(frame.iloc[np.concatenate([groups[place] for place in chosen])]))
-        controls.append(statistic(frame.assign(**{shuffled: rng.permutation(frame[shuffled].to_numpy())})))
-    ends = [*pd.Series(resampled, dtype=float).quantile([0.025, 0.975]), *baseline_range(controls)]
-    return {"value": statistic(frame)} | dict(zip(ENDS, ends, strict=True))
-
-
-def related_frame(
-    explanations: pd.DataFrame, questions: Sequence[str], metrics: Sequence[str], seed: int = 0
-) -> pd.DataFrame:
-    """Return how measures are related to votes and to explainers, by the paper's table, and the paper's numbers."""
-    questions = [name for name in questions if explanations[name].notna().any()]
-    related = correlations(explanations, metrics, questions, seed)
-    means = explainer_means(
-        explanations, [*questions, *metrics, *(name for name in (SCORER, MASK_ERROR) if name in explanations)]
-    )
-    shares = pd.DataFrame(
-        [
-            {"question": name} | with_control(explanations, partial(share_between, column=name), name, seed)
-            for name in questions
-        ]
-    )
-    parts = [related.assign(table="8"), means.assign(table="10, 11")]
-    parts.append(shares.assign(table="11", measure=SHARE))
-    if MASK_ERROR in explanations:
-        statistic = partial(across_explainers, first=MASK_ERROR, second=SCORER)
-        human = with_control(explanations, statistic, SCORER, seed)
-        parts.append(pd.DataFrame([human | {"table": "2", "measure": "SCC of means"}]))
-    parts += [paper_table(table).rename(columns={"row": EXPLAINER}).drop(columns="p") for table in (2, 10, 11)]
-    return pd.concat(parts, ignore_index=True)
-
-
-def correlations(
-    explanations: pd.DataFrame, metrics: Sequence[str], questions: Sequence[str], seed: int = 0
-) -> pd.DataFrame:
-    """Return the SCC of each metric with the votes on each question, with interval and control, and the PCC."""
-    rows = []
-    for metric in metrics:
-        for question in questions:
-            complete = explanations.dropna(subset=[metric, question])
-            about, n = {"metric": metric, "question": question}, len(complete)
-            scc, pcc = dict.fromkeys(("value", *ENDS), math.nan), math.nan
-            if n > 2 and complete[metric].nunique() > 1 and complete[question].nunique() > 1:
-                statistic = partial(_column_correlation, first=metric, second=question)
-                scc = with_control(complete, statistic, question, seed)
-                pcc = float(stats.pearsonr(complete[metric], complete[question]).statistic)
-            rows += [about | {"measure": "SCC", "n": n} | scc, about | {"measure": "PCC", "n": n, "value": pcc}]
-    return pd.DataFrame(rows)
-
-
-def _column_correlation(frame: pd.DataFrame, first: str, second: str) -> float:
-    return spearman(frame[first].to_numpy(float), frame[second].to_numpy(float))
-
-
-def report(frame: pd.DataFrame, explanations: pd.DataFrame, ratings: RatedExplanations) -> Report:
-    """Declare the report."""
-    ranged = frame.assign(random_low=frame["control low"], random_high=frame["control high"])
-    related = pick(ranged, table="8")
-    scc = pick(related, measure="SCC")
-    scc = scc[scc["value"].notna()]
-    questions = names(related, "question")
+def metric_verdicts(measured: Measured) -> list[Verdict]:
+    """Ask of each metric whether it follows the votes on the first question, and of the score of marked pixels."""
+    scc = pick(measured.related, table="8", measure="SCC")
+    rows = pick(scc[scc["value"].notna()], question=names(scc, "question")[:1]).to_dict("records")
     verdicts = [
         Verdict.of(f"Does {row['metric']} follow the votes? (SCC, {row['question']})", row, write=number)
-        for row in pick(scc, question=questions[:1]).to_dict("records")
+        for row in rows
     ]
-    human = pick(ranged, measure="SCC of means")
-    for row in human.to_dict("records"):
+    for row in pick(measured.related, measure="SCC of means").to_dict("records"):
         text = "Do methods nearer to the marked pixels score higher? (SCC of MAE and score; below 0: yes)"
         verdicts.append(Verdict.of(text, row, write=number))
+    return verdicts
+
+
+def metric_sections(measured: Measured) -> list[Section]:
+    """Return the correlations of metrics with the votes, and score and votes by distance from the marked pixels."""
+    sections = [Section("Metrics and votes", [correlation_table(pick(measured.related, table="8"))])]
+    if MASK_ERROR in measured.explanations:
+        sections.append(Section("Score and marked pixels", [human_table(measured.related)]))
+    return sections
+
+
+def report(measured: Measured) -> Report:
+    """Declare the report."""
+    ratings, related_rows = measured.ratings, measured.related
+    scc = pick(related_rows, table="8", measure="SCC")
+    questions = names(scc, "question")
     figure, _ = dots(
-        scc, "metric", "question", label="Spearman's correlation with the votes", percent=False, reference=0
+        scc[scc["value"].notna()],
+        "metric",
+        "question",
+        label="Spearman's correlation with the votes",
+        percent=False,
+        reference=0,
     )
-    sections = [
-        Section("Metrics and votes", [correlation_table(related)]),
-        Section("Explainers", [vote_table(ranged, ratings), raw_table(frame)]),
-    ]
-    if len(human):
-        sections.append(Section("Score and marked pixels", [human_table(frame), human_correlation(human)]))
+    means = pick(related_rows, table="11", measure=questions)
     return Report(
         "PASTA-score: do other metrics follow the votes?",
-        verdicts[:8],
+        [*said_verdicts(means, ratings), *metric_verdicts(measured)][:8],
         Picture(
             "metrics", figure, "Correlation of metrics with the votes on the same explanations; low is good in Q5."
         ),
-        sections,
-        lead=f"{len(explanations):,} explanations of {explanations[IMAGE].nunique():,} images by "
-        f"{explanations[EXPLAINER].nunique()} explainers.",
+        [
+            said_section(means, ratings, questions, shares=pick(related_rows, measure=SHARE)),
+            *metric_sections(measured),
+        ],
+        lead=f"{len(ratings):,} explanations of {len(set(ratings.image_ids.tolist())):,} images by "
+        f"{len(set(ratings.explainer_ids.tolist()))} explainers.",
         reading={
-            "Random range": f"Where 95 % of {N_DRAWN} correlations lie with the votes (or scores) shuffled among all "
-            "explanations.",
-            "Intervals": "95 % over resampled images with all their explanations. P-values, which take explanations "
-            "for independent, are not given.",
+            "Random range": "Of correlations: with the votes (or scores) shuffled among all explanations. Of mean "
+            "votes: with the votes on each image shuffled among its explanations.",
+            "Intervals": "95 % over resampled images with all their explanations; of mean votes over raters and "
+            "images, or images alone where it is not known who voted.",
             "Marked pixels": "As the paper's Table 2: here the bird's pixels stand for what people would mark. The "
             "paper calls its two rankings consistent; by the numbers it prints RISE is first of three in one and "
             "second in the other.",
-            "The paper's explainers": "The published ratings name explainers by number, of which the paper gives no "
-            "list; its Tables 10 and 11 are in results.csv.",
             **{name: QUESTIONS[name].text for name in questions},
         },
         banner=banner_of(ratings),
@@ -370,61 +360,31 @@ def report(frame: pd.DataFrame, explanations: pd.DataFrame, ratings: RatedExplan
     )
 
 
-def correlation_table(related: pd.DataFrame) -> Table:
-    """Return metrics (rows) against questions (columns)."""
+def correlation_table(rows: pd.DataFrame) -> Table:
+    """Return metrics (rows) against questions (columns), with the paper's numbers of the same metrics."""
+    printed = pd.concat([paper_table(number_) for number_ in (7, 8, 9)]).assign(metric=lambda of: of["row"])
+    printed = pick(printed, metric=names(rows, "metric"), question=names(rows, "question"))
+    frame = pd.concat([rows, printed.assign(measure="paper, " + printed["measure"])], ignore_index=True)
     caption = (
-        "As the paper's Tables 7 to 9. SCC: Spearman's, with 95 % intervals; PCC: Pearson's. The CSV has random ranges."
+        "As the paper's Tables 7 to 9. SCC: Spearman's, 95 % intervals; PCC: Pearson's. The CSV has random ranges; "
+        "paper: of its own data and classifiers. Low is good in Q5."
     )
-    return table(
-        "correlations", "Correlation of metrics and votes", related, "metric measure", "question", caption, number
-    )
-
-
-def vote_table(frame: pd.DataFrame, ratings: RatedExplanations) -> Table:
-    """Return the mean votes by explainer (row) and question (column), and the share of variance between explainers."""
-    votes = pick(frame, table="10, 11", measure=list(QUESTIONS))
-    parts = [votes.assign(question=votes["measure"])]
-    if is_release(ratings):
-        printed = pick(paper_table("text"), measure="vote", question=names(parts[0], "question"))
-        parts.append(printed.assign(explainer="paper, all"))
-    shares = pick(frame, measure=SHARE).assign(explainer="share of the variance between explainers", low=math.nan)
-    ends = shares["random_high"].map(percent)
-    parts = [
-        with_texts(pd.concat(parts), number),
-        shares.assign(text=shares["value"].map(percent) + " % (shuffled: to " + ends + " %)"),
-    ]
-    caption = "As the paper's Table 11. Small numbers are 95 % intervals over images. Low is good in Q5."
-    title = "Mean of the joined votes, 1 to 5, by explainer"
-    return table("votes-by-explainer", title, pd.concat(parts), EXPLAINER, "question", caption, number)
-
-
-def raw_table(frame: pd.DataFrame) -> Table:
-    """Return the mean of each metric (column) by explainer (row)."""
-    means = pick(frame, table="10, 11", measure=list(RAW_METRICS))
-    caption = "As the paper's Table 10. Empty: not defined, as for a method whose maps do not depend on the image."
-    orders = {"explainer": names(means, EXPLAINER), "measure": RAW_METRICS}
-    return table(
-        "metrics-by-explainer", "Mean of the metrics by explainer", means, EXPLAINER, "measure", caption, **orders
-    )
-
-
-def human_correlation(human: pd.DataFrame) -> Table:
-    """Return the correlation of distance and score over methods."""
-    caption = (
-        "Over methods; small numbers are 95 % intervals. Below 0: methods nearer to the marked pixels score higher."
-    )
-    rows = human.assign(row="SCC of MAE and score", column="SCC")
-    return table(
-        "marked-pixels-scc", "Do methods nearer to the bird score higher?", rows, "row", "column", caption, number
-    )
+    orders = {
+        "metric": names(rows, "metric"),
+        "measure": ["SCC", "paper, SCC", "PCC", "paper, PCC"],
+        "question": list(QUESTIONS),
+    }
+    title = "Correlation of metrics and votes"
+    return table("correlations", title, frame, "metric measure", "question", caption, number, **orders)
 
 
 def human_table(frame: pd.DataFrame) -> Table:
     """Return the distance of maps to the marked pixels, the score and the votes by method."""
     heads = {MASK_ERROR: "MAE (low is good)", SCORER: SCORER, "Q1": "votes, Q1"}
-    rows = pick(frame, table="10, 11", measure=list(heads))
-    rows = rows[rows[EXPLAINER] != "all"].assign(measure=rows["measure"].map(heads))
+    rows = pick(frame[frame["model"] != "paper"] if "model" in frame else frame, measure=list(heads))
+    rows = rows[rows[EXPLAINER].notna()]
+    rows = rows.assign(measure=rows["measure"].map(heads))
     title = "Difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating"
-    caption = "As the paper's Table 2. Small numbers are 95 % intervals over images."
+    caption = "As the paper's Table 2. Small numbers are 95 % intervals."
     orders = {"explainer": names(rows, EXPLAINER), "measure": [*heads.values()]}
     return table("marked-pixels", title, rows, EXPLAINER, "measure", caption, number, **orders)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
 import pandas as pd
 import torch
 import typer
@@ -26,8 +25,6 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     usable_files,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
-from quantus_concepts.functional.statistics.intervals import baseline_range, interval
-from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import label_place
@@ -40,18 +37,17 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
-from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, HowToEmbed, encoder_trained_on, load_encoder, words
+from quantus_concepts.studies.pasta.material import ALL, HowToEmbed, encoder_trained_on, load_encoder, words
 from quantus_concepts.studies.pasta.report import paired_numbers
-from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed
+from quantus_concepts.studies.pasta.scorers import embed
+from quantus_concepts.studies.pasta.votes import IMAGE, explainer_means, ranks_as_people
 
-#: The best scorer in a folder of `pasta train`.
-BEST_SCORER = "scorer.safetensors"
 #: Measures of the explainers beside their means: the number of scores, and how often they are best.
 COUNT, WINS = "n", "wins"
 #: Signs with which a formula of a spreadsheet begins, also those of full width.
 FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-#: Pixels of a card's pictures, concepts of its list, explainers in the picture, and rows of the page's table of all.
-PICTURE, CONCEPTS_SHOWN, EXPLAINERS_SHOWN, ROWS_SHOWN = 240, 8, 20, 1000
+#: Pixels of a card's pictures, concepts of its list, and explainers in the picture.
+PICTURE, CONCEPTS_SHOWN, EXPLAINERS_SHOWN = 240, 8, 20
 
 
 def run_score(
@@ -90,10 +86,8 @@ def run_score(
 
 def read_scorer(path: Path, question: str) -> Scorer:
     """Read a scorer, with the questions named."""
-    # A folder of `pasta train` holds a scorer of every split as well.
-    best = path / BEST_SCORER
     try:
-        scorer = load_scorer(best if best.is_file() else path)
+        scorer = load_scorer(path)
     except (ValueError, OSError) as error:
         raise ValueError(f"Argument `--scorer` names what cannot be used. {error}") from error
     return scorer if question.strip().lower() == ALL else scorer.select(words(question)).eval()
@@ -156,45 +150,37 @@ def _images(scores: pd.DataFrame) -> pd.Series:
 
 
 def by_explainer(scores: pd.DataFrame, questions: Sequence[str], mixture: Mixture | None) -> pd.DataFrame:
-    """Return for each explainer, the best mean first, its number of scores, means and deviations, wins and ties.
-
-    A mean has its interval over images, and the range of means with the explainers shuffled within each image.
-    """
-    groups = scores.groupby("explainer", sort=False)
-    counts = groups[questions[0]].count()
-    means = groups[questions[0]].mean()
-    order = means.sort_values(ascending=question_named(questions[0]).low_is_good, na_position="last").index
-    parts = [pd.DataFrame({"value": counts}).assign(measure=COUNT)]
-    for name in questions:
-        rows = pd.DataFrame({"value": groups[name].mean(), "deviation": groups[name].std()})
-        parts.append(rows.join(_mean_ranges(scores, name)).assign(measure=name))
+    """Return for each explainer, the best mean first, its number of scores, means and deviations, wins and ties."""
+    means = explainer_means(scores.assign(**{IMAGE: _images(scores)}), questions)
+    first = pick(means, measure=questions[0])
+    ascending = question_named(questions[0]).low_is_good
+    order = first.sort_values("value", ascending=ascending, na_position="last")["explainer"].tolist()
+    parts = [first[["explainer", "n"]].rename(columns={"n": "value"}).assign(measure=COUNT), means.drop(columns="n")]
     if mixture is not None:
-        wins = {"value": pd.Series(mixture.wins), "ties": pd.Series(mixture.ties)}
-        parts.append(pd.DataFrame(wins).assign(measure=f"{WINS} ({questions[0]})"))
-    joined = pd.concat([part.loc[order].rename_axis("explainer").reset_index() for part in parts])
+        wins = pd.DataFrame({"value": pd.Series(mixture.wins), "ties": pd.Series(mixture.ties)})
+        parts.append(wins.rename_axis("explainer").reset_index().assign(measure=f"{WINS} ({questions[0]})"))
     columns = ["explainer", "measure", "value", "low", "high", "random_low", "random_high", "deviation", "ties"]
-    return joined.reindex(columns=columns).reset_index(drop=True)
+    joined = [
+        part.set_index("explainer").loc[order].reset_index()
+        for _, part in pd.concat(parts).groupby("measure", sort=False)
+    ]
+    return pd.concat(joined, ignore_index=True).reindex(columns=columns)
 
 
-def _mean_ranges(scores: pd.DataFrame, question: str) -> pd.DataFrame:
-    """Return the interval and the random range of each explainer's mean."""
-    defined = scores[scores[question].notna()]
-    values = defined[question].to_numpy(float)
-    images = pd.factorize(_images(defined))[0]
-    places, names = pd.factorize(defined["explainer"])
-    rng, counts, draws = np.random.default_rng(0), np.bincount(places), []
-    # Rows by image, in their own order and in random orders: values change places within an image.
-    own = np.argsort(images, kind="stable")
-    for _ in range(N_SHUFFLED if len(names) > 1 else 0):
-        shuffled = np.empty_like(values)
-        shuffled[own] = values[np.lexsort((rng.random(len(values)), images))]
-        draws.append(np.bincount(places, shuffled) / counts)
-    rows = []
-    for place in range(len(names)):
-        own_rows = places == place
-        ends = interval(values[own_rows], (MIN_VOTE, MAX_VOTE), images[own_rows])
-        rows.append((*ends, *baseline_range([draw[place] for draw in draws])))
-    return pd.DataFrame(rows, index=names, columns=["low", "high", "random_low", "random_high"])
+def withheld(scorer: Scorer, question: str) -> str:
+    """Return why scores support no verdict on explainers; "" if they do.
+
+    The released scorers, whose training is the paper's, say nothing of themselves.
+    """
+    if scorer.metadata.get("untrained_encoder"):
+        return "its encoder is untrained"
+    if scorer.metadata.get("simulated"):
+        return "it learned from simulated raters, not from people"
+    if scorer.metadata.get("released"):
+        return ""
+    if (found := scorer.metadata.get("ranking", {}).get(question)) is None:
+        return "it does not say whether it ranks the explainers that it learned from as people did; train it anew"
+    return ranks_as_people(found)
 
 
 def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list[ExplanationFile]:
@@ -300,9 +286,12 @@ def score_report(
     rated = pick(means, measure=first)
     rated = rated[rated["value"].notna()]
     ends = rated if len(rated) <= 8 else pd.concat([rated.head(4), rated.tail(4)])
+    reason = withheld(scorer, first)
+    # Without a range a number has no verdict.
+    shown = ends.drop(columns=["random_low", "random_high"]) if reason else ends
     verdicts = [
         Verdict.of(f"How is {row['explainer']} rated? (mean {first}, 1 to 5)", row, write=number)
-        for row in ends.to_dict("records")
+        for row in shown.to_dict("records")
     ]
     low = "low" if question_named(first).low_is_good else "high"
     picture = dots(
@@ -324,19 +313,17 @@ def score_report(
         wins.append(
             Picture("mixture", plot_mixture(mixture)[0], "How often each explainer has the best score (Figure 7).")
         )
-    banner = ""
-    if scorer.metadata.get("simulated"):
-        banner = "The scorer learned from simulated raters, not from people: its scores only show how this works."
-    elif (scorer.encoder or "").startswith(EMBEDDED):
-        banner = "The embedded encoder is untrained: scores on it only show how this works."
+    compared = [] if reason else _differences(scores, rated, first)
+    banner = (
+        f"No verdict on explainers by this scorer: {reason}. Its scores only show how this works." if reason else ""
+    )
     return Report(
         "How would people rate these explanations?",
         verdicts,
         Picture("explainers", picture[0], "Mean predicted rating of each explainer, the best first."),
         [
-            Section("Explainers", [_table_of_explainers(means, questions), *_differences(scores, rated, first), *wins]),
+            Section("Explainers", [_table_of_explainers(means, questions), *compared, *wins]),
             Section("Best and worst", [part for part in cards if part.cards]),
-            Section("All explanations", folded=[_table_of_all(scores, questions)]),
         ],
         lead=f"{len(ranked):,} explanations of {ranked['image_id'].nunique():,} images; {first}: median "
         f"{number(ranked[first].median())}, from {number(ranked[first].min())} to {number(ranked[first].max())}.",
@@ -386,16 +373,6 @@ def _table_of_explainers(means: pd.DataFrame, questions: Sequence[str]) -> Table
     shown = means.assign(text=texts, measure=means["measure"].replace(arrows))
     title = "Predicted ratings, 1 to 5: mean ± deviation"
     return Table("by-explainer", title, shown, ["explainer"], ["measure"], number, "↑ high is good, ↓ low is good.")
-
-
-def _table_of_all(scores: pd.DataFrame, questions: Sequence[str]) -> Table:
-    shown = scores.head(ROWS_SHOWN).assign(explanation=lambda rows: rows["explainer"] + "/" + rows["explanation"])
-    rows = shown.melt(["explanation"], ["label", *questions, "note"], "column", "value")
-    values = pd.to_numeric(rows["value"], errors="coerce").where(rows["column"].isin(list(questions)))
-    text = rows["value"].where(~rows["column"].isin(list(questions)), "")
-    title = f"{len(shown)} of {len(scores)}, the best first; all are in scores.csv"
-    frame = rows.assign(value=values, text=text)
-    return Table("all-explanations", title, frame, ["explanation"], ["column"], number)
 
 
 def _cards(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -11,31 +10,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import Tensor
 
 from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.progress import progress
-from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, Explanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.rated_file import PREDICTED
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
-from quantus_concepts.functional.statistics.agreement import (
+from quantus_concepts.functional.statistics.intervals import baseline_range
+from quantus_concepts.pasta.agreement import (
     ceiling,
     correlation_interval,
     figures,
     human_figures,
+    spearman,
     split_interval,
 )
-from quantus_concepts.functional.statistics.intervals import baseline_range
-from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.embedder import Embedder, fingerprint_of_encoder
 from quantus_concepts.pasta.labels import label_indices
-from quantus_concepts.pasta.regressors import KINDS, fit_regressor
+from quantus_concepts.pasta.regressors import fit_regressor
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies.pasta.votes import N_SHUFFLED, ranking, vote_means
 
 SCORER, SHUFFLED, CEILING = "PASTA-score", "shuffled votes", "ceiling"
 HUMAN, SIMULATED_HUMAN = "one annotator", "one simulated rater"
@@ -46,8 +45,8 @@ MEASURES = {"MSE": "mse", "QWK": "qwk", "SCC": "spearman", "SCC rounded": "spear
 PAPER_MEASURES = ("MSE", "QWK", "SCC")
 #: Measures in [-1, 1], whose intervals are those of their Fisher z.
 CORRELATIONS = ("QWK", "SCC")
-#: Batches that are embedded, and cached, at a time; shuffles behind a random range.
-BATCHES, N_SHUFFLED = 4, 199
+#: Batches that are embedded, and cached, at a time.
+BATCHES = 4
 
 Row = dict[str, Any]
 
@@ -63,7 +62,7 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How scorers are trained and tested; with `regressors` some in place of the network (`only`), or beside it."""
+    """How scorers are trained and tested; `only` is the kind of a regressor in place of the network."""
 
     questions: tuple[str, ...]
     votes: str = "mode"
@@ -73,7 +72,6 @@ class Plan:
     seed: int = 0
     n_splits: int = 5
     control: bool = True
-    regressors: bool = False
     only: str = ""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     progress: bool = False
@@ -97,7 +95,7 @@ def embed(folder: RunFolder, embedder: Embedder, explanations: Sequence[Explanat
         stop = min(start + size, len(explanations))
         part = [explanations[place] for place in range(start, stop)]
         # What is in them, not what they are called: a folder may hold other pictures than yesterday.
-        key = [embedder.encoder.fingerprint, embedder.settings, [vars(explanation) for explanation in part]]
+        key = [fingerprint_of_encoder(embedder.encoder), embedder.settings, [vars(explanation) for explanation in part]]
         made = folder.cached(f"embeddings {start}", key, partial(_embed, embedder, part))
         parts.append(made["embeddings"])
     return torch.cat(parts)
@@ -115,17 +113,13 @@ def score_splits(
     A row has a `seed`, `model`, `question`, the `item` of the ratings with its `modality` and `explainer`, its `score`
     and the joined `vote` on it.
     """
-    targets = ratings.targets(plan.votes)[:, plan.columns]
-    labels = None
-    if plan.label_names is not None:
-        names = [label or None for label in ratings.labels.tolist()]
-        labels = label_indices(plan.label_names, names, len(ratings))
-    about = [plan.questions, plan.label_names]
-    identity = [fingerprint_of(embeddings, labels), *about, asdict(plan.settings), str(plan.device)]
+    targets, labels = _goals(ratings, plan)
+    identity = _identity(embeddings, labels, plan)
     frames, trained = [], {}
     for seed, split in plan.splits(ratings).items():
         of_test = embeddings[split.test], None if labels is None else labels[split.test]
-        for model, kind, goal in _models(plan, targets, split, seed):
+        for model, goal in _models(plan, targets, split, seed):
+            kind = plan.only
             name = f"{kind or 'scorer'} {seed} {model}"
             key = [*identity, goal, split.train, split.validation, seed, kind]
             if kind:
@@ -143,17 +137,30 @@ def score_splits(
     return frame.assign(modality=ratings.modalities[items], explainer=ratings.explainer_ids[items]), trained
 
 
-def _models(plan: Plan, targets: np.ndarray, split: Split, seed: int) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield what is trained: its name, the kind of a regressor, and the votes to learn: shuffled for the control."""
-    yield SCORER, plan.only, targets
+def _goals(ratings: RatedExplanations, plan: Plan) -> tuple[np.ndarray, Tensor | None]:
+    """Return the joined votes (N, Q) that scorers learn, and the places (N,) of the labels they see."""
+    targets, labels = ratings.targets(plan.votes)[:, plan.columns], None
+    if plan.label_names is not None:
+        names = [label or None for label in ratings.labels.tolist()]
+        labels = label_indices(plan.label_names, names, len(ratings))
+    return targets, labels
+
+
+def _identity(embeddings: Tensor, labels: Tensor | None, plan: Plan) -> list[Any]:
+    """Return all that a training depends on beside its split and its votes."""
+    settings = asdict(plan.settings)
+    return [fingerprint_of(embeddings, labels), plan.questions, plan.label_names, settings, str(plan.device)]
+
+
+def _models(plan: Plan, targets: np.ndarray, split: Split, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what is trained: its name, and the votes to learn, which are shuffled for the control."""
+    yield SCORER, targets
     if plan.control:
         rng = np.random.default_rng([seed, 1])
         shuffled = targets.copy()
         for part in (split.train, split.validation):
             shuffled[part] = targets[rng.permutation(part)]
-        yield SHUFFLED, plan.only, shuffled
-    for kind in KINDS if plan.regressors else ():
-        yield REGRESSORS[kind], kind, targets
+        yield SHUFFLED, shuffled
 
 
 def _fit(
@@ -181,6 +188,7 @@ def _train(
     split: Split,
     seed: int,
     plan: Plan,
+    keep: Mapping[str, int] | None = None,
 ) -> Trained:
     def make() -> dict[str, Tensor]:
         training = train_scorer(
@@ -189,6 +197,7 @@ def _train(
             labels,
             train=split.train,
             validation=split.validation,
+            keep=keep,
             questions=plan.questions,
             label_names=plan.label_names,
             settings=plan.settings,
@@ -229,8 +238,8 @@ def _rows(found: Any, measures: Sequence[str] = tuple(MEASURES), **about: Any) -
     ]
 
 
-def rater_rows(ratings: RatedExplanations, plan: Plan, expected: np.ndarray | None = None) -> pd.DataFrame:
-    """Return how single raters agree with the joined vote, and the ceiling: exact where `expected` votes are known."""
+def rater_rows(ratings: RatedExplanations, plan: Plan) -> pd.DataFrame:
+    """Return how single raters agree with the joined vote, and the ceiling: exact where expected votes are known."""
     rater, rows = SIMULATED_HUMAN if ratings.simulated else HUMAN, list[Row]()
     for seed, split in plan.splits(ratings).items():
         for column, question in zip(plan.columns, plan.questions, strict=True):
@@ -240,72 +249,88 @@ def rater_rows(ratings: RatedExplanations, plan: Plan, expected: np.ndarray | No
                 rows += _rows(human, model=rater, **about)
             joined = ratings.targets(plan.votes)[split.test, column]
             limit: Any = (
-                ceiling(votes, plan.votes) if expected is None else figures(expected[split.test, column], joined)
+                ceiling(votes, plan.votes)
+                if ratings.expected is None
+                else figures(ratings.expected[split.test, column], joined)
             )
             rows += [] if limit is None else _rows(limit, ("QWK", "SCC"), model=CEILING, **about)
     return pd.DataFrame(rows)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """A training over splits: agreement with the votes, scores, scorers by seed, and the scorer of all ratings."""
+
+    frame: pd.DataFrame
+    scores: pd.DataFrame
+    trained: dict[int, Trained]
+    scorer: Scorer
+
+
 def train_on_ratings(
-    folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan, expected: np.ndarray | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, Trained]]:
-    """Embed ratings, train and test on every split; return agreement with the votes, the scores, and the scorers."""
-    folder.note(*ratings.notes)
-    plan.splits(ratings)  # too few images raise before the expensive embedding
-    scores, trained = score_splits(folder, ratings, embed(folder, embedder, ratings.explanations), plan)
-    frame = pd.concat([agreement(scores), rater_rows(ratings, plan, expected)], ignore_index=True)
-    return frame.assign(raters="simulated" if ratings.simulated else "people"), scores, trained
-
-
-def best_seed(trained: Mapping[int, Trained]) -> int:
-    """Return the seed whose scorer does best on its own validation explanations."""
-
-    def kappa(seed: int) -> float:
-        of = trained[seed]
-        found = of.qwk[of.best_epoch - 1, range(len(of.best_epoch))]
-        return float(np.nanmean(found)) if not np.isnan(found).all() else -math.inf
-
-    return max(trained, key=kappa)
-
-
-def best_scorer(folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
-    """Train on every split, and return the scorer that is best on its validation explanations."""
-    trained = train_on_ratings(folder, ratings, embedder, plan)[2]
-    return trained[best_seed(trained)].scorer
-
-
-def write_scorers(
     folder: RunFolder,
+    ratings: RatedExplanations,
+    embedder: Embedder,
+    plan: Plan,
+    labels_from: str = PREDICTED,
+) -> Outcome:
+    """Embed ratings, train and test on every split, and train the scorer that is used on all ratings."""
+    folder.note(*ratings.notes)
+    splits = plan.splits(ratings)  # too few images raise before the expensive embedding
+    folder.note(next(iter(splits.values())).summary())
+    embeddings = embed(folder, embedder, ratings.explanations)
+    scores, trained = score_splits(folder, ratings, embeddings, plan)
+    frame = pd.concat([agreement(scores), rater_rows(ratings, plan)], ignore_index=True)
+    frame = frame.assign(raters="simulated" if ratings.simulated else "people")
+    scorer = train_on_all(folder, ratings, embeddings, plan, trained)
+    _describe(scorer, frame, embeddings, embedder, ratings, plan, labels_from)
+    return Outcome(frame, scores, trained, scorer)
+
+
+def train_on_all(
+    folder: RunFolder, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, trained: Mapping[int, Trained]
+) -> Scorer:
+    """Train on all ratings, for as many epochs as are best on the validation explanations (median over splits)."""
+    best = np.median([of.best_epoch for of in trained.values()], axis=0).round().astype(int)
+    keep = dict(zip(plan.questions, best.tolist(), strict=True))
+    everything = np.arange(len(ratings))
+    split = Split(everything, everything[:0], everything[:0], 0, {}, {})
+    targets, labels = _goals(ratings, plan)
+    key = [*_identity(embeddings, labels, plan), targets, keep, plan.seed, "all"]
+    return _train(folder, "scorer all", key, embeddings, targets, labels, split, plan.seed, plan, keep).scorer
+
+
+def _describe(
+    scorer: Scorer,
     frame: pd.DataFrame,
-    trained: Mapping[int, Trained],
+    embeddings: Tensor,
     embedder: Embedder,
     ratings: RatedExplanations,
     plan: Plan,
-    labels_from: str = PREDICTED,
+    labels_from: str,
 ) -> None:
-    """Write the scorers of all splits, and the one that is best on its validation explanations."""
+    """Keep with a scorer what it learned from, and whether it ranks the explainers as people did."""
     lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
     concepts = {name for listed in lists if isinstance(listed, ConceptExplanation) for name in listed.values}
-    splits, best = plan.splits(ratings), best_seed(trained)
-    for seed, (scorer, *_) in trained.items():
-        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
-        own = pick(frame, model=SCORER, modality="all", seed=seed, measure=list(PAPER_MEASURES))
-        scorer.metadata |= {
-            "ratings": ratings.name,
-            "simulated": ratings.simulated,
-            "labels_from": labels_from,
-            "seed": seed,
-            "images": splits[seed].images,
-            "explainers": splits[seed].explainers,
-            "concept_names": sorted(concepts),
-            "figures": {
-                name: dict(of[["measure", "value"]].itertuples(index=False)) for name, of in own.groupby("question")
-            },
-        }
-        content = scorer_bytes(scorer)
-        folder.write(f"scorer-{seed}.safetensors", content)
-        if seed == best:
-            folder.write("scorer.safetensors", content)
+    labels = None if plan.label_names is None else [label or None for label in ratings.labels.tolist()]
+    scores = pd.DataFrame(scorer.score(embeddings, labels).cpu().numpy(), columns=list(scorer.questions))
+    by_explainer = scores.groupby(ratings.explainer_ids).mean()
+    means = vote_means(ratings, scorer.questions)
+    own = pick(frame, model=SCORER, modality="all", measure=list(PAPER_MEASURES))
+    figures_of = own.groupby(["question", "measure"])["value"].mean()
+    scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
+    scorer.metadata |= {
+        "ratings": ratings.name,
+        "simulated": ratings.simulated,
+        "untrained_encoder": bool(getattr(embedder.encoder, "untrained", False)),
+        "labels_from": labels_from,
+        "seed": plan.seed,
+        "explanations": len(ratings),
+        "concept_names": sorted(concepts),
+        # Means over the splits, on explanations that their scorers had not seen; this one has seen all.
+        "figures": {name: figures_of[name].to_dict() for name in scorer.questions},
+        "ranking": {name: ranking(means, by_explainer[name].to_dict(), name) for name in scorer.questions},
+    }
 
 
 def cached_arrays(
@@ -325,36 +350,13 @@ def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
     return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
 
 
-def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Spearman's correlation over the places where both are defined; NaN below 3 of them or without variance."""
-    complete = ~(np.isnan(first) | np.isnan(second))
-    first, second = first[complete], second[complete]
-    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return math.nan
-    return float(stats.spearmanr(first, second).statistic)
+def splits_interval(group: pd.DataFrame) -> tuple[float, float]:
+    """Return Student's 95 % interval of one measure over splits, of correlations on Fisher's z, as `over_seeds` asks.
 
-
-def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return mean (value), deviation, low, high and number of splits of each group of `by`, in which `measure` is.
-
-    Splits without a number, such as the SCC of scores that are all alike, are left out and counted as `undefined`.
-    The 95 % interval is Student's, of correlations on Fisher's z; there is none below 3 splits, or of equal numbers.
+    There is none below 3 splits, or of equal numbers.
     """
-    rows = []
-    for key, group in frame.groupby(list(by), sort=False):
-        values = group["value"].dropna().to_numpy(dtype=float)
-        interval = correlation_interval if group["measure"].iloc[0] in CORRELATIONS else split_interval
-        low, high = interval(values)
-        numbers = {
-            "value": values.mean() if values.size else math.nan,
-            "deviation": values.std(ddof=1) if values.size > 1 else math.nan,
-            "low": low,
-            "high": high,
-            "splits": values.size,
-            "undefined": len(group) - values.size,
-        }
-        rows.append(dict(zip(by, key, strict=True)) | numbers)
-    return pd.DataFrame(rows)
+    interval = correlation_interval if group["measure"].iloc[0] in CORRELATIONS else split_interval
+    return interval(group["value"].dropna().to_numpy(float))
 
 
 def shuffled_ranges(scores: pd.DataFrame) -> pd.DataFrame:

@@ -258,19 +258,26 @@
     return 0;
   }
 
+  // A cell of CSV; a spreadsheet computes what begins with one of these signs.
+  const cell = (value) => {
+    const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+    return /[",;\n\r\t]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+
   function ratings() {
-    const rated = items.map((item, i) => [item, state.answers[i]]).filter(([, votes]) => Object.keys(votes).length);
-    return rated.map(([item, votes]) => {
-      const asked = questions.filter(({ name }) => name in votes);
-      const sorted = Object.fromEntries(asked.map(({ name }) => [name, votes[name]]));
-      return { ...item.record, Annotation: [{ annotator: state.annotator, ...sorted }] };
-    });
+    const columns = ["image", "explainer", "label", "explanation"];
+    const rows = items.map((item, i) => [item.record, state.answers[i]]).filter(([, votes]) => Object.keys(votes).length);
+    const lines = rows.map(([record, votes]) => [
+      ...columns.map((name) => record[name]), state.annotator, ...questions.map(({ name }) => votes[name] ?? ""),
+    ]);
+    const head = [...columns, "rater", ...questions.map(({ name }) => name)];
+    return [head, ...lines].map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
   }
 
   function save() {
     const name = state.annotator.replace(/[^\p{L}\p{N}.+-]+/gu, "-");
-    const blob = new Blob([JSON.stringify(ratings(), null, 1)], { type: "application/json" });
-    const link = make("a", { href: URL.createObjectURL(blob), download: `human_annotations_${name}.json` });
+    const blob = new Blob(["\ufeff", ratings()], { type: "text/csv" });
+    const link = make("a", { href: URL.createObjectURL(blob), download: `ratings_${name}.csv` });
     document.body.append(link);
     link.click();
     link.remove();

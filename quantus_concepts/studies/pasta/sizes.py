@@ -1,11 +1,10 @@
-"""`pasta sizes`: does size matter, of the network that is explained (Figure 8), and of the encoder of the scorer?"""
+"""`pasta sizes`: does the size of the network that is explained matter (Figure 8)?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -15,34 +14,20 @@ from captum_concepts.attributions.methods import build_methods
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import MUTED, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
-from quantus_concepts.studies._kit.results import names, one, pick
-from quantus_concepts.studies.pasta.ablate import Variant, variant_figures
+from quantus_concepts.studies._kit.results import one, over_seeds, pick
 from quantus_concepts.studies.pasta.material import (
     CONTROLS,
-    EMBEDDED,
     METHODS,
-    HowToEmbed,
     RatedBirds,
     label_names_of,
-    load_embedder,
     train_classifier,
-    training_settings,
-    words,
 )
-from quantus_concepts.studies.pasta.report import KINDS, READING, banner_of, table, three
-from quantus_concepts.studies.pasta.scorers import (
-    SCORER,
-    SHUFFLED,
-    Plan,
-    best_scorer,
-    embed,
-    over_splits,
-)
+from quantus_concepts.studies.pasta.report import READING, banner_of, table, three
+from quantus_concepts.studies.pasta.scorers import Plan, splits_interval, train_on_ratings
 
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
 PER_SIZE = "per tenfold size"
@@ -61,71 +46,27 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def build_embedders(
-    encoders: str | None, widths: str, *, device: torch.device, **settings: Unpack[HowToEmbed]
-) -> dict[str, Embedder]:
-    """Return an embedder for each encoder named, or for each width of the embedded encoder."""
-    if encoders is not None:
-        return {name: load_embedder(name, device=device, **settings) for name in words(encoders)}
-    return {
-        f"{EMBEDDED}, width {width}": Embedder(EmbeddedEncoder(device=device, width=width), size=64, **settings)
-        for width in whole_numbers(widths, "--widths")
-    }
-
-
 def run_sizes(
     folder: RunFolder,
     ratings: RatedExplanations,
-    embedders: Mapping[str, Embedder],
+    embedder: Embedder,
     plan: Plan,
-    epochs: int | None,
-    learning_rate: float | None,
-    birds: RatedBirds | None,
+    birds: RatedBirds,
     *,
     channels: Sequence[int],
     n_networks: int,
     classifier_epochs: int,
 ) -> None:
-    """Compare encoders of several sizes, and explanations of networks of several sizes, and write all of it."""
-
-    def plan_for(encoder: str, **changes: Any) -> Plan:
-        return replace(plan, settings=training_settings(encoder, epochs, learning_rate), **changes)
-
+    """Score the explanations of networks of several sizes, and write all of it."""
     with warnings_as_notes(folder):
-        folder.note(*ratings.notes)
         plan = replace(plan, label_names=label_names_of(ratings))
-        # Too few images raise before the expensive embedding.
-        plan.splits(ratings)
-        frames = []
-        for name, embedder in embedders.items():
-            embeddings = embed(folder, embedder, ratings.explanations)
-            figures = variant_figures(folder, ratings, embeddings, Variant(name), plan_for(name))
-            # Counted after embedding: the model is built by then.
-            frames.append(figures.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
-        tables = {"encoders": pd.concat(frames, ignore_index=True)}
-        results = []
-        if birds is not None:
-            first = next(iter(embedders.values()))
-            settings: dict[str, Any] = {"batch_size": first.batch_size, "display_progressbar": plan.progress}
-            embedder = load_embedder(EMBEDDED, device=plan.device, cache=first.cache, **settings)
-            scorer = best_scorer(folder, ratings, embedder, plan_for(EMBEDDED, n_splits=1, control=False))
-            networks = tables["networks"] = network_sizes(
-                folder, birds, scorer, embedder, channels, n_networks, classifier_epochs, plan.device
-            )
-            means = over_splits(networks, ("name", "parameters", "measure"))
-            slope_rows = slopes(networks, ("name", "measure")).assign(measure=SLOPE)
-            results += [rows.assign(part="networks") for rows in (means, slope_rows)]
-        for question in names(tables["encoders"], "question"):
-            chosen = pick(tables["encoders"], question=question, measure="SCC")
-            means = over_splits(chosen, ("name", "parameters", "model", "modality", "measure"))
-            slope_rows = slopes(chosen, ("model", "modality"))
-            results += [rows.assign(part="encoders", question=question) for rows in (means, slope_rows)]
-        frame = pd.concat(results, ignore_index=True)
-        for name, table in tables.items():
-            folder.write(f"{name}.csv", table.to_csv(index=False))
-    encoder = ", ".join(embedder.name for embedder in embedders.values())
-    banner = banner_of(ratings, encoder)
-    write_report(folder, frame, report(frame, banner, [*tables]), {"encoder": encoder, "device": str(plan.device)})
+        scorer = train_on_ratings(folder, ratings, embedder, plan).scorer
+        networks = network_sizes(folder, birds, scorer, embedder, channels, n_networks, classifier_epochs, plan.device)
+        means = over_seeds(networks, ["name", "parameters", "measure"], interval=splits_interval)
+        frame = pd.concat([means, slopes(networks)], ignore_index=True)
+        folder.write("networks.csv", networks.to_csv(index=False))
+    more = {"encoder": embedder.name, "device": str(plan.device)}
+    write_report(folder, frame, report(frame, banner_of(ratings, embedder.encoder)), more)
 
 
 def network_sizes(
@@ -168,11 +109,11 @@ def network_sizes(
     return pd.DataFrame(rows, columns=["name", "parameters", "measure", "value", "n", "seed"])
 
 
-def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return how much the value rises for ten times the parameters, with its interval over seeds.
+def slopes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return how much each method's value rises for ten times the parameters, with its interval over networks.
 
-    The slope of the least-squares line on log10(parameters) is taken for each seed of a group of `by`; seeds, not
-    images, are what the interval is over. NaN where a group has fewer than two sizes.
+    The slope of the least-squares line on log10(parameters) is taken for each seed; seeds, not images, are what the
+    interval is over. NaN below two sizes.
     """
 
     def slope(group: pd.DataFrame) -> float:
@@ -181,68 +122,41 @@ def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             return math.nan
         return float(np.polyfit(np.log10(complete["parameters"]), complete["value"], 1)[0])
 
-    rows = [
-        dict(zip((*by, "seed"), key, strict=True)) | {"value": slope(group), "measure": SLOPE}
-        for key, group in frame.groupby([*by, "seed"], sort=False)
-    ]
-    return over_splits(pd.DataFrame(rows), tuple(dict.fromkeys((*by, "measure"))))
+    groups = frame.groupby(["name", "seed"], sort=False)
+    rows = [{"name": name, "seed": seed, "measure": SLOPE, "value": slope(of)} for (name, seed), of in groups]
+    return over_seeds(pd.DataFrame(rows), ["name", "measure"], interval=splits_interval)
 
 
-def report(frame: pd.DataFrame, banner: str, tables: Sequence[str]) -> Report:
+def report(frame: pd.DataFrame, banner: str) -> Report:
     """Declare the report."""
-    encoders, networks = pick(frame, part="encoders"), pick(frame, part="networks")
-    questions = names(encoders, "question")
-    verdicts, pictures = [], {}
-    for question in questions:
-        chosen = pick(encoders, question=question, modality="all")
-        slope_rows = pick(chosen, measure=SLOPE)
-        row = against(one(slope_rows, model=SCORER), one(slope_rows, model=SHUFFLED))
-        text = f"Do larger encoders follow the votes better? (SCC per tenfold size, {question})"
-        verdicts.append(Verdict.of(text, row, write=three))
-        means = chosen[chosen["measure"] != SLOPE]
-        caption = (
-            f"Agreement with the votes ({question}) by the size of the encoder; the band is trained on {SHUFFLED}."
+    slope_rows = pick(frame, measure=SLOPE)
+    control = one(slope_rows, name="random")
+    verdicts = [
+        Verdict.of(
+            f"Are larger networks rated higher? (rating per tenfold size, {name})",
+            against(one(slope_rows, name=name), control),
+            write=three,
         )
-        pictures[question] = sizes_picture(f"encoders-{question}", means, "model", "SCC with votes", caption, SHUFFLED)
-    sections = [
-        Section(
-            f"Encoders of the scorer, {question}",
-            [
-                *([] if question == questions[0] else [pictures[question]]),
-                encoders_table(pick(encoders, question=question)),
-            ],
-        )
-        for question in questions
+        for name in METHODS
+        if name not in CONTROLS
     ]
-    if len(networks):
-        slope_rows = pick(networks, measure=SLOPE)
-        control = one(slope_rows, name="random")
-        for name in names(pick(slope_rows, name=[name for name in METHODS if name not in CONTROLS]), "name"):
-            text = f"Are larger networks rated higher? (rating per tenfold size, {name})"
-            verdicts.append(Verdict.of(text, against(one(slope_rows, name=name), control), write=three))
-        caption = "Mean predicted rating by network size; the methods in grey do not look at the network."
-        picture = sizes_picture("networks", pick(networks, measure=SCORE), "name", "mean predicted rating", caption)
-        sections.append(Section("Networks that are explained", [picture, networks_table(networks)]))
     return Report(
-        "PASTA-score: does size matter?",
-        verdicts[:8],
-        pictures[questions[0]],
-        sections,
-        lead="Scorers on encoders of several sizes, trained alike on the same splits; small networks of several sizes, "
-        "explained for the true class.",
+        "PASTA-score: does the size of the explained network matter?",
+        verdicts,
+        sizes_picture(pick(frame, measure=SCORE)),
+        [Section("Networks that are explained", [networks_table(frame)])],
+        lead="Small networks of several sizes, explained for the true class; one scorer rates all explanations. "
+        "Encoders of several sizes are a table of `pasta ablate`.",
         reading={
-            **READING,
-            "Per tenfold size": "How much the value rises for ten times the parameters, by a line through the sizes "
-            "for each split or network trained.",
-            "Random range": f"The 95 % interval of the same slope for scorers trained on {SHUFFLED}, and for random "
-            "maps.",
-            "Embedded encoder": "Untrained: its width says how many random patterns of pictures it looks at; texts are "
-            "the same at every width.",
+            "Score": READING["Score"],
+            "Per tenfold size": "How much the rating rises for ten times the parameters, by a line through the sizes "
+            "for each network trained.",
+            "Random range": "The 95 % interval of the same slope for random maps.",
             "Figure 8": "The paper asks this of CLIP's ViT-B-16 to ViT-g-14, zero-shot, and finds lower scores for "
             "larger networks; its figure prints no numbers but those of two single explanations (3.12 and 2.75).",
         },
         banner=banner,
-        links={f"{name}.csv": f"{name}.csv" for name in tables},
+        links={"networks.csv": "networks.csv"},
     )
 
 
@@ -253,22 +167,22 @@ def against(row: pd.Series | None, control: pd.Series | None) -> pd.Series | Non
     return pd.Series({**row, "random_low": control["low"], "random_high": control["high"]})
 
 
-def sizes_picture(name: str, means: pd.DataFrame, series: str, label: str, caption: str, band: str = "") -> Picture:
-    """Draw values against numbers of parameters, a line for each of a series; controls are dashed."""
+def sizes_picture(means: pd.DataFrame) -> Picture:
+    """Draw mean ratings against numbers of parameters, a line for each method; controls are dashed."""
     sizes = sorted(means["parameters"].dropna().unique())
     figure, _ = lines(
         means.assign(decades=np.log10(means["parameters"].astype(float))),
         "decades",
-        series,
+        "name",
         label_x="parameters",
-        label=label,
+        label="mean predicted rating",
         percent=False,
         colours=dict.fromkeys(CONTROLS, MUTED),
         dashed=CONTROLS,
-        band=band,
         ticks={float(np.log10(size)): f"{size:,.0f}" for size in sizes},
     )
-    return Picture(name, figure, caption)
+    caption = "Mean predicted rating by network size; the methods in grey do not look at the network."
+    return Picture("networks", figure, caption)
 
 
 def networks_table(networks: pd.DataFrame) -> Table:
@@ -285,22 +199,3 @@ def networks_table(networks: pd.DataFrame) -> Table:
     title = "Mean predicted rating, 1 to 5, by number of parameters"
     orders = {"name": [accuracy, *METHODS], "head": [*heads, PER_SIZE]}
     return table("networks-by-method", title, cells, "name", "head", caption, number, **orders)
-
-
-def encoders_table(rows: pd.DataFrame) -> Table:
-    """Return the agreement with votes at each size (column): of all explanations, of each kind, and of the control."""
-    means = rows[rows["measure"] != SLOPE].sort_values("parameters", kind="stable")
-    means = means.assign(head=means["name"] + ": " + means["parameters"].map("{:,.0f}".format))
-    cells = pd.concat([means, pick(rows, measure=SLOPE).assign(head=PER_SIZE)])
-    kinds = cells["modality"].map({"all": "", **{kind: f", {name}" for kind, name in KINDS.items()}})
-    question = rows["question"].iloc[0]
-    return table(
-        f"encoders-{question}-by-kind",
-        f"SCC of scores with votes ({question}) by number of the encoder's parameters",
-        cells.assign(row=cells["model"] + kinds),
-        "row",
-        "head",
-        "Small numbers are 95 % intervals over splits, none below 3.",
-        model=[SCORER, SHUFFLED],
-        head=[*names(means, "head"), PER_SIZE],
-    )

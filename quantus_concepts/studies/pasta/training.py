@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,119 +18,129 @@ from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS,
 from captum_concepts.attributions.steered_rise import SteeredRISE
 from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.running import device_of, seeded_generators
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.datasets.ratings.raters import simulated_ratings
-from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.attribution.overlay import unit_maps
-from quantus_concepts.functional.statistics.intervals import t_interval
+from quantus_concepts.functional.statistics.intervals import relation, t_interval
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
-from quantus_concepts.pasta.applications.correlations import rating_correlations
-from quantus_concepts.pasta.applications.mixture import best_explainer
+from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
-from quantus_concepts.studies._kit.report import write_report
-from quantus_concepts.studies.pasta.cards import GalleryRow, pixels
-from quantus_concepts.studies.pasta.material import (
-    CORRELATED_THRESHOLDS,
-    EMBEDDED,
-    N_CLASSIFIER,
-    Classifier,
-    RatedBirds,
-    label_names_of,
-    load_embedder,
-    train_classifier,
+from quantus_concepts.studies._kit.plots import dots
+from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, write_report
+from quantus_concepts.studies._kit.results import names, one, pick
+from quantus_concepts.studies.pasta.cards import GalleryRow, draw_gallery, pixels, shown_picture, top_concepts
+from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, train_classifier
+from quantus_concepts.studies.pasta.metrics import Measured, measure_methods, metric_sections
+from quantus_concepts.studies.pasta.report import (
+    paper_table,
+    said_section,
+    said_verdicts,
+    table,
+    three,
+    training_report,
 )
-from quantus_concepts.studies.pasta.metrics import measure_ratings
-from quantus_concepts.studies.pasta.report import MEAN_COLUMNS, Uses, training_report
-from quantus_concepts.studies.pasta.scorers import (
-    Plan,
-    best_seed,
-    cached_arrays,
-    identity_of_ratings,
-    train_on_ratings,
-    write_scorers,
-)
+from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings
+from quantus_concepts.studies.pasta.votes import vote_means
+from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN
+
+#: The scorer that was trained on all ratings.
+SCORER_FILE = "scorer.safetensors"
+
+
+def run_training(
+    folder: RunFolder,
+    ratings: RatedExplanations,
+    embedder: Embedder,
+    plan: Plan,
+    labels: str = "predicted",
+    *,
+    birds: RatedBirds | None = None,
+    n_masks: int = 0,
+    epochs: int = 0,
+) -> None:
+    """Train and test scorers on ratings, and write the report, the scores and the scorer of all ratings."""
+    used = None
+    with warnings_as_notes(folder):
+        outcome = train_on_ratings(folder, ratings, embedder, plan, labels)
+        means = vote_means(ratings, plan.questions)
+        tables = {"votes": means, "scores": outcome.scores}
+        if birds is not None:
+            used = use_score(folder, outcome.scorer, embedder, birds, plan, epochs, n_masks)
+            tables |= used.frames
+        for name, table in tables.items():
+            folder.write(f"{name}.csv", table.to_csv(index=False))
+        folder.write(SCORER_FILE, scorer_bytes(outcome.scorer))
+    title = f"PASTA-score: training on {ratings.name}"
+    if ratings.simulated:
+        title = "PASTA-score: does it predict how people rate explanations?"
+    scored = pick(outcome.scores, model=SCORER)
+    sections = [] if used is None else use_sections(used, scored, ratings)
+    report = training_report(
+        title,
+        outcome.frame,
+        outcome.scores,
+        outcome.trained,
+        ratings,
+        plan,
+        embedder.encoder,
+        first=(said_verdicts(means, ratings), said_section(means, ratings, plan.questions, plan.votes)),
+        more=([] if used is None else use_verdicts(used), sections),
+        links=tuple(tables),
+    )
+    settings = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
+    write_report(folder, outcome.frame, report, settings | {"encoder": embedder.name, "device": str(plan.device)})
+
 
 #: Weights of the score in the steered RISE; 0 is RISE itself.
 WEIGHTS = (0.0, 0.7, 1.0)
 N_STEERED = 4
 #: Cells of a side of a mask: images are small.
 CELLS = 5
-#: Rated maps on which votes are correlated with metrics.
-N_CORRELATED = 120
+#: Draws of noise for each MaxSensitivity.
+N_SAMPLES = 5
+#: Explanations on either end of the galleries by score, names of concepts among them, and pixels of a drawing.
+N_RANKED, N_NAMED, RANKED_SIZE = 6, 6, 224
+CHOICE, AVERAGE = "mixture", "average of explainers"
+MEAN_COLUMNS = ["name", "mean", "low", "high", "n", "difference", "difference_low", "difference_high"]
 
 
-def run_benchmark(
-    folder: RunFolder,
-    plan: Plan,
-    n_images: int,
-    n_per_image: int,
-    image_size: int,
-    batch_size: int,
-    birds: RatedBirds | None,
-    n_masks: int,
-    epochs: int,
-) -> None:
-    """Train and test scorers on simulated ratings, use the best on explanations of `birds`, and write all of it."""
-    with warnings_as_notes(folder):
-        ratings = simulated_ratings(n_images=n_images, n_per_image=n_per_image, image_size=image_size, seed=plan.seed)
-        embedder = load_embedder(EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress)
-        plan = replace(plan, label_names=label_names_of(ratings))
-        frame, scores, trained = train_on_ratings(folder, ratings, embedder, plan, ratings.expected)
-        used = None
-        if birds is not None:
-            scorer = trained[best_seed(trained)].scorer
-            used = use_score(folder, scorer, embedder, ratings, birds, plan, epochs, n_masks)
-            for name, table in used.frames.items():
-                folder.write(f"{name}.csv", table.to_csv(index=False))
-        write_scorers(folder, frame, trained, embedder, ratings, plan)
-    title = "PASTA-score: does it predict how people rate explanations?"
-    report = training_report(title, frame, scores, trained, ratings, plan, embedder.encoder.name, used=used)
-    write_report(folder, frame, report, {"encoder": embedder.name, "device": str(plan.device)})
+@dataclass(frozen=True)
+class Uses:
+    """What came of the uses of a score: tables, and pictures of the steered RISE and of perturbed images."""
 
+    question: str
+    mixture: Mixture
+    faithfulness: pd.DataFrame
+    steering: pd.DataFrame
+    measured: Measured
+    steered: list[GalleryRow]
+    light: list[GalleryRow]
+    strong: list[GalleryRow]
 
-def run_training(
-    folder: RunFolder, ratings: PastaRatings, embedder: Embedder, plan: Plan, maps: PastaRatings | None, labels: str
-) -> None:
-    """Train and test scorers on a folder's ratings; with `maps`, correlate their sparseness with the votes."""
-    with warnings_as_notes(folder):
-        frame, scores, trained = train_on_ratings(folder, ratings, embedder, plan)
-        correlations = None if maps is None else _sparseness(folder, maps, plan)
-        if correlations is not None:
-            folder.write("correlations.csv", correlations.to_csv(index=False))
-        write_scorers(folder, frame, trained, embedder, ratings, plan, labels)
-    report = training_report(
-        f"PASTA-score: training on {ratings.name}",
-        frame,
-        scores,
-        trained,
-        ratings,
-        plan,
-        embedder.encoder.name,
-        correlations=correlations,
-    )
-    settings = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
-    write_report(folder, frame, report, settings | {"encoder": embedder.name, "device": str(plan.device)})
-
-
-def _sparseness(folder: RunFolder, maps: PastaRatings, plan: Plan) -> pd.DataFrame:
-    """Correlate votes with the one metric that needs neither a classifier nor its explainers: the paper's Table 9."""
-    values = cached_arrays(
-        folder, "sparseness", identity_of_ratings(maps), lambda: measure_ratings(maps, progress=plan.progress)
-    )
-    return pd.DataFrame(rating_correlations(values, maps.targets(plan.votes)[:, plan.columns], plan.questions))
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The tables, as files have them."""
+        wins = sorted(self.mixture.wins.items(), key=lambda pair: -pair[1])
+        steering = self.steering[self.steering["measure"] == "score"].reindex(columns=MEAN_COLUMNS)
+        return {
+            "wins": pd.DataFrame(wins, columns=["explainer", "images"]),
+            "faithfulness": self.faithfulness,
+            "steering": steering,
+            "metrics": self.measured.related,
+        }
 
 
 def use_score(
     folder: RunFolder,
     scorer: Scorer,
     embedder: Embedder,
-    ratings: RatedExplanations,
     birds: RatedBirds,
     plan: Plan,
     epochs: int,
@@ -142,8 +152,7 @@ def use_score(
     images = classifier.images.numpy()
     folder.note(
         f"The classifier is a small network that classifies {classifier.accuracy:.0%} of {len(images)} birds it has "
-        "not seen correctly; its own prediction is explained. It has seen the rated birds (the first "
-        f"{N_CLASSIFIER:,}), on which votes are correlated with metrics."
+        "not seen correctly; its own prediction is explained."
     )
     metric = PASTAScore(scorer, embedder, question=question, class_names=classifier.class_names, disable_warnings=True)
     network = [classifier.model, images]
@@ -176,7 +185,17 @@ def use_score(
         mixture,
         mixture.compare(correlations).reset_index(names="name")[MEAN_COLUMNS],
         _steering_frame(steered),
-        _correlate_metrics(folder, classifier, network, ratings, scorer.questions, seed),
+        measure_methods(
+            folder,
+            classifier,
+            birds.masks,
+            scorer,
+            embedder,
+            n_masks=n_masks,
+            n_samples=N_SAMPLES,
+            seed=seed,
+            progress=plan.progress,
+        ),
         _steered_rows(classifier, steered),
         light,
         strong,
@@ -262,28 +281,6 @@ def perturbation_rows(pairs: RobustnessPairs) -> list[GalleryRow]:
     return rows
 
 
-def _correlate_metrics(
-    folder: RunFolder,
-    classifier: Classifier,
-    network: Any,
-    ratings: RatedExplanations,
-    questions: tuple[str, ...],
-    seed: int,
-) -> pd.DataFrame:
-    """Return the correlations of votes with metrics, on some of the rated maps."""
-    maps = np.flatnonzero(ratings.modalities == "map")
-    rng = np.random.default_rng([seed, 7])
-    sample = ratings.select(np.sort(rng.permutation(maps)[:N_CORRELATED]))
-    # Under one name, metrics are computed on all maps together: those of a map do not depend on its explainer.
-    renamed = replace(sample, explainer_ids=np.full(len(sample), "any"))
-    measure = partial(
-        measure_ratings, renamed, classifier.model, {"any": None}, thresholds=CORRELATED_THRESHOLDS, seed=seed
-    )
-    values = cached_arrays(folder, "metrics", [network, identity_of_ratings(sample), seed], measure)
-    columns = [ratings.questions.index(question) for question in questions]
-    return pd.DataFrame(rating_correlations(values, sample.targets()[:, columns], questions))
-
-
 def subset_correlations(
     model: nn.Module,
     images: np.ndarray,
@@ -310,3 +307,110 @@ def subset_correlations(
                 scores = metric(model, images[rows], targets[rows], summed[rows], device=device_of(model))
             correlations[name][rows] = scores
     return correlations
+
+
+def use_verdicts(used: Uses) -> list[Verdict]:
+    """Ask whether the choice by the score is more faithful than a random choice, the average of explainers."""
+    rows = used.faithfulness.assign(
+        value=used.faithfulness["difference"],
+        low=used.faithfulness["difference_low"],
+        high=used.faithfulness["difference_high"],
+    )
+    row = one(rows, name=AVERAGE)
+    question = "Is the explainer chosen by score more faithful than the average? (difference)"
+    if row is None:
+        return []
+    words = {"above": ABOVE_ZERO, "at": NOT_SHOWN, "below": BELOW_ZERO, "": UNKNOWN}
+    text = words[relation((row["low"], row["high"]), (0.0, 0.0))]
+    return [Verdict.of(question, row, write=three, text=text)]
+
+
+def ranked_rows(scored: pd.DataFrame, ratings: RatedExplanations, question: str) -> dict[str, list[GalleryRow]]:
+    """Return the explanations of one split that score best and worst, the best and the worst first."""
+    low_is_good = QUESTIONS[question].low_is_good
+    ranked = pick(scored, question=question).sort_values("score", ascending=low_is_good, kind="stable")
+    n = max(1, min(N_RANKED, len(ranked) // 2))
+
+    def row_of(row: dict[Hashable, Any]) -> GalleryRow:
+        explanation = ratings.explanations[row["item"]]
+        label = f"{row['explainer']}: score {row['score']:.2f}, vote {number(row['vote'])}"
+        if isinstance(explanation, ConceptExplanation):
+            return GalleryRow(label, ["", "\n".join(name for name, _ in top_concepts(explanation)[:N_NAMED])])
+        image: np.ndarray | str = ""
+        size = RANKED_SIZE
+        if isinstance(explanation, MapExplanation):
+            image, size = pixels(explanation.image), max(explanation.image.shape[:2])
+        return GalleryRow(label, [image, pixels(shown_picture(explanation, size))])
+
+    ends = {"best": ranked[:n], "worst": ranked[::-1][:n]}
+    return {name: [row_of(row) for row in rows.to_dict("records")] for name, rows in ends.items()}
+
+
+def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -> list[Section]:
+    """Return a section for each use of the score."""
+    ranked = [
+        Picture(
+            name, draw_gallery(["image", "explanation"], rows), f"Explanations with the {name} score ({used.question})."
+        )
+        for name, rows in ranked_rows(pick(scored, seed=scored["seed"].min()), ratings, used.question).items()
+    ]
+    faithful = used.faithfulness.assign(value=used.faithfulness["mean"])
+    faithful["name"] = faithful["name"].replace({CHOICE: "chosen by the score"})
+    bars = pd.concat([faithful.head(2), faithful.iloc[2:].sort_values("value", ascending=False, kind="stable")])
+    chosen = Picture(
+        "faithfulness",
+        dots(bars, "name", label="faithfulness correlation (higher is better)", percent=False, reference=0)[0],
+        "What the choice does to faithfulness: means over images with 95 % intervals.",
+    )
+    pictures = [
+        Picture(name, draw_gallery(["image", "perturbed", "map before", "map after"], rows), caption)
+        for name, rows, caption in (
+            (
+                "light",
+                used.light,
+                "Light perturbations (Q5): the explanation should stay. Beside each name its magnitude.",
+            ),
+            ("strong", used.strong, "Strong perturbations that change the prediction (Q6): so should the explanation."),
+        )
+        if rows
+    ]
+    columns = ["image", *(f"λ = {name}" for name in names(used.steering, "name"))]
+    steered = Picture("steering", draw_gallery(columns, used.steered), "RISE with growing weight λ of the score.")
+    return [
+        Section("Best and worst explanations", ranked),
+        Section(
+            "Choosing the explainer for each image",
+            [chosen, Picture("wins", plot_mixture(used.mixture)[0], "How often each explainer has the best score.")],
+            [faithfulness_table(faithful)],
+        ),
+        Section("Steering RISE", [steering_table(used.steering), steered]),
+        Section("Perturbations", pictures),
+        *metric_sections(used.measured),
+    ]
+
+
+def faithfulness_table(faithful: pd.DataFrame) -> Table:
+    """Return the mean faithfulness of the choice, of each explainer alone and of their average."""
+    ends = {"value": "difference", "low": "difference_low", "high": "difference_high"}
+    difference = faithful.assign(**{name: faithful[column] for name, column in ends.items()}, head="choice minus this")
+    frame, printed = (
+        pd.concat([faithful.assign(head="mean"), difference]),
+        paper_table("text").set_index("row")["value"],
+    )
+    caption = (
+        "Small numbers are 95 % intervals over images; the difference is paired. For orientation, the paper on its own "
+        f"images: {printed[CHOICE]:.4f} for the choice, {printed[AVERAGE]:.4f} on average."
+    )
+    return table(
+        "faithfulness-by-explainer", "Faithfulness of the choice and of each explainer", frame, "name", "head", caption
+    )
+
+
+def steering_table(steering: pd.DataFrame) -> Table:
+    """Return mean score and faithfulness of steered explanations by the weight of the score."""
+    frame = steering.assign(value=steering["mean"], weight="λ = " + steering["name"])
+    caption = (
+        "Masks are weighted by λ · score + (1 − λ) · class probability; λ = 0, RISE itself, is the baseline. The score "
+        "is what steers: that it rises says only that steering works."
+    )
+    return table("steered-rise", "Steered RISE: mean score and faithfulness", frame, "measure", "weight", caption)

@@ -11,11 +11,11 @@ from scipy.stats import spearmanr
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import (
     SITUATIONS,
     GradedExplanations,
     SimulatedRaters,
-    SimulatedRatings,
     expected_votes,
     f_measure,
     list_likeness,
@@ -45,7 +45,7 @@ def expected(graded: GradedExplanations) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def ratings() -> SimulatedRatings:
+def ratings() -> RatedExplanations:
     return simulated_ratings(40, 15, 32)
 
 
@@ -58,6 +58,8 @@ def test_a_map_by_hand() -> None:
     assert complete == pytest.approx(2 / 3)
     # Down: 1, 1, 0; across: 1, 0.5, 1, 0.5.
     assert clear == pytest.approx((1 - 0.5) * max(0, 1 - 2 * (2 / 3 + 3 / 4)))
+    # A map that is the same everywhere shows nothing.
+    assert rate_map(np.ones((2, 3)), mask) == (0, 0, 0)
     smooth = np.zeros((10, 10))
     smooth[:, :2] = 5
     assert rate_map(smooth, smooth > 0) == pytest.approx((1, 1, 0.8 * (1 - 2 / 9)))
@@ -111,8 +113,6 @@ def test_all_six_questions_from_their_parts() -> None:
 def test_the_truth_is_rated_best_and_nothing_worst(expected: dict[str, np.ndarray]) -> None:
     for name in ("true map", "true list 15"):
         assert expected[name][:, :2] == pytest.approx(5)
-    assert expected["uniform"][:, :3] == pytest.approx(1)
-    assert expected["inverted sharp"][:, :2] == pytest.approx(1)
     assert expected["replaced in 15 100 %"][:, :2] == pytest.approx(1)
     # Low is good in Q5; what is always the middle of the picture does not follow another bird either.
     assert expected["true map"][:, 4] == pytest.approx(1)
@@ -124,17 +124,13 @@ def test_the_truth_is_rated_best_and_nothing_worst(expected: dict[str, np.ndarra
 @pytest.mark.parametrize(
     "order",
     [
-        ("true map", "blurred 2 %", "blurred 7 %", "blurred 16 %", "uniform"),
+        ("true map", "blurred 2 %", "blurred 7 %", "blurred 16 %"),
         ("true map", "shifted 5 %", "shifted 15 %", "shifted 45 %"),
-        ("true map", "noisy 20 %", "noisy 60 %", "noisy 100 %", "inverted sharp"),
-        ("true map", "dilated 6 %", "dilated 25 %"),
+        ("true map", "noisy 20 %", "noisy 60 %", "noisy 100 %"),
         ("true map", "parts 8", "parts 3", "parts 1"),
         ("true map", "other bird 25 %", "other bird 75 %", "other bird 100 %"),
         ("true list 15", "replaced in 15 20 %", "replaced in 15 60 %", "replaced in 15 100 %"),
-        ("true list 15", "class list 15", "other class list 15"),
-        ("true list 15", "half true first", "half true last"),
-        ("true map", "eroded 25 %", "eroded 70 %"),
-        ("class list 15", "random list 15"),
+        ("true list 15", "random list 15"),
     ],
 )
 def test_worse_grades_are_rated_lower(expected: dict[str, np.ndarray], order: tuple[str, ...]) -> None:
@@ -142,7 +138,7 @@ def test_worse_grades_are_rated_lower(expected: dict[str, np.ndarray], order: tu
     assert all(better > worse + 0.1 for better, worse in pairwise(means)), means
 
 
-def test_raters_follow_what_is_expected_and_differ_by_their_bias(ratings: SimulatedRatings) -> None:
+def test_raters_follow_what_is_expected_and_differ_by_their_bias(ratings: RatedExplanations) -> None:
     for question in range(6):
         means = ratings.votes[:, :, question].mean(1)
         assert spearmanr(means, ratings.expected[:, question]).statistic > 0.85
@@ -170,7 +166,7 @@ def test_the_same_seed_gives_the_same_votes_and_another_seed_others() -> None:
     assert not np.array_equal(other.votes, first.votes)
 
 
-def test_they_are_named_simulated_and_every_image_gets_its_share(ratings: SimulatedRatings) -> None:
+def test_they_are_named_simulated_and_every_image_gets_its_share(ratings: RatedExplanations) -> None:
     assert ratings.simulated
     assert "simulated" in ratings.name
     assert "No person voted" in ratings.notes[0]
@@ -220,11 +216,7 @@ def test_true_maps_are_the_bird(graded: GradedExplanations) -> None:
     for image in range(5):
         mask = bird(graded, image)
         assert np.array_equal(graded.draw(image, PLACES["true map"]), mask)
-        assert np.array_equal(graded.draw(image, PLACES["inverted sharp"]), ~mask)
-        head_and_body = graded.draw(image, PLACES["head"]) + graded.draw(image, PLACES["body"])
-        assert np.array_equal(head_and_body, mask)
         assert np.array_equal(graded.draw(image, PLACES["other bird 100 %"]), bird(graded, graded.others[image]))
-        assert np.unique(graded.draw(image, PLACES["uniform"])).size == 1
 
 
 def test_the_share_of_true_concepts_is_the_grade(graded: GradedExplanations) -> None:
@@ -238,13 +230,6 @@ def test_the_share_of_true_concepts_is_the_grade(graded: GradedExplanations) -> 
             listed = true_of(f"replaced in 15 {share} %")
             assert len(listed) == min(15, n_present)
             assert sum(listed) == len(listed) - round(share / 100 * len(listed))
-        first, last = true_of("half true first"), true_of("half true last")
-        assert first == sorted(first, reverse=True)
-        assert last == sorted(last)
-        assert sum(first) == sum(last) == min(8, n_present)
-        groups = graded.birds.group_of_concept[graded.draw(image, PLACES["contradictory 3"])]
-        assert len(groups.unique()) == 3
-        assert len(groups) == sum(len(graded.birds.groups[g].options) for g in groups.unique().tolist())
 
 
 def test_a_light_perturbation_draws_anew_and_a_strong_one_shows_another_bird(graded: GradedExplanations) -> None:

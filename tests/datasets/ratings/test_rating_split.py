@@ -15,8 +15,8 @@ def test_no_image_and_no_explainer_is_in_two_parts():
     done = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        images, explainers = _full(int(rng.integers(3, 40)), int(rng.integers(3, 50)))
-        chosen = rng.permutation(len(images))[: int(len(images) * rng.uniform(0.3, 1))]
+        images, explainers = _full(int(rng.integers(3, 40)), int(rng.integers(8, 50)))
+        chosen = rng.permutation(len(images))[: int(len(images) * rng.uniform(0.5, 1))]
         images, explainers = images[chosen], explainers[chosen]
         share = float(rng.uniform(0.05, 0.95))
         if not _fails(images, explainers, seed=seed, train_share=share):
@@ -55,8 +55,18 @@ def test_shares_of_a_full_design():
     assert split.dropped == 4000 - 70 * 28 - 180
     assert (np.diff(split.train) > 0).all()
     assert split.summary().startswith("Train: 1960 items of 70 images by 28 explainers; validation: 90 items of ")
-    smallest = leak_free_split(*_full(3, 3))
-    assert [len(smallest.train), len(smallest.validation), len(smallest.test)] == [1, 1, 1]
+
+
+def test_few_explainers_are_all_in_every_part():
+    images, explainers = _full(40, 4)
+    split = leak_free_split(images, explainers)
+    assert split.by_image_only
+    assert [len(getattr(split, part)) for part in PARTS] == [28 * 4, 6 * 4, 6 * 4]
+    assert split.dropped == 0
+    assert not set(split.images["train"]) & set(split.images["test"])
+    assert split.explainers["test"] == list("0123")
+    assert split.summary().endswith("Split by image only: with fewer than 8 explainers all are in every part.")
+    assert not leak_free_split(*_full(40, 8)).by_image_only
 
 
 def test_the_seed_decides_and_the_order_does_not():
@@ -79,7 +89,6 @@ def test_the_seed_decides_and_the_order_does_not():
 @pytest.mark.parametrize(
     ("images", "explainers", "share", "message"),
     [
-        (*_full(5, 2), 0.7, "at least 3 explainers"),
         (*_full(2, 5), 0.7, "at least 3 images"),
         (["a", "b"], ["a"], 0.7, "`explainer_ids` to have shape"),
         (*_full(3, 3), 1.1, "`train_share` to lie in"),
@@ -91,11 +100,11 @@ def test_refused(images, explainers, share, message):
 
 
 def test_an_empty_part_raises_and_another_seed_helps():
-    images, explainers = list("abc"), list("bca")
+    images, explainers = list("abcdefgh" * 3), list("bcdefgha" + "cdefghab" + "defghabc")
     fails = [_fails(images, explainers, seed=seed) for seed in range(40)]
     assert True in fails
     assert False in fails
-    with pytest.raises(ValueError, match=r"3 items of 3 images by 3 explainers leaves none for"):
+    with pytest.raises(ValueError, match=r"24 items of 8 images by 8 explainers leaves none for"):
         leak_free_split(images, explainers, seed=fails.index(True))
 
 

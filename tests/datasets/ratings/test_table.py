@@ -51,8 +51,10 @@ def test_votes_and_files_are_those_of_the_rows(write: Callable[..., Path]) -> No
     assert rated.modalities.tolist() == ["map", "map", "concepts", "drawing"]
     assert rated.labels.tolist() == ["cat", "dog", "cat", "cat"]
     nan = np.nan
-    np.testing.assert_array_equal(rated.votes[0, :, [0, 4]], [[4, 5], [nan, 2]])
-    np.testing.assert_array_equal(rated.votes[1:, 0][:, [0, 4]], [[1, 3], [2, nan], [3, 3]])
+    # The second axis is that of the raters, whoever rated what.
+    assert rated.raters == ("Anna", "Ben")
+    np.testing.assert_array_equal(rated.votes[..., 0], [[4, 5], [1, nan], [nan, 2], [3, nan]])
+    np.testing.assert_array_equal(rated.votes[..., 4], [[nan, 2], [3, nan], [nan, nan], [3, nan]])
     assert np.isnan(rated.votes[..., 1]).all()
     np.testing.assert_array_equal(rated.explanations[1].map, np.load(path.parent / "explanations/LIME/b.npy"))
     assert rated.explanations[2].values == {"fur": 0.5, "beak": -1.0}
@@ -74,6 +76,29 @@ def test_a_column_names_explanations(write: Callable[..., Path]) -> None:
     assert any("cannot see the class" in note for note in rated.notes)
 
 
+def test_the_label_of_the_table_counts_more_than_that_in_a_files_name(write: Callable[..., Path]) -> None:
+    path = write(HEADER, ROWS[0].replace("a.jpg", "coco_1_dog.jpg"))
+    (path.parent / "images/a.jpg").rename(path.parent / "coco_1_dog.jpg")
+    (path.parent / "explanations/LIME/a.npy").rename(path.parent / "explanations/LIME/coco_1_dog.npy")
+    for labels in ("predicted", "image-name"):
+        assert PastaRatings(path, labels=labels).labels.tolist() == ["cat"]
+    bare = "image,explainer,rater,Q1", "coco_1_dog.jpg,LIME,Anna,3"
+    assert PastaRatings(write(*bare), labels="image-name").labels.tolist() == ["dog"]
+    assert PastaRatings(write(*bare)).labels.tolist() == [""]
+
+
+def test_files_of_several_raters_in_a_folder(write: Callable[..., Path]) -> None:
+    folder = write(HEADER, *ROWS[:2]).parent
+    # An early file of the same person and a complete one go together; contradictions do not.
+    (folder / "late.csv").write_text("\n".join((HEADER, ROWS[0] + "4", *ROWS[2:])))
+    rated = PastaRatings(folder)
+    assert (rated.name, len(rated), rated.raters) == (folder.name, 4, ("Anna", "Ben"))
+    np.testing.assert_array_equal(rated.votes[0, 0, [0, 4]], [4, 4])
+    (folder / "other.csv").write_text("\n".join((HEADER, ROWS[0].replace("4", "1"))))
+    with pytest.raises(ValueError, match=r"another rating of 'Anna' for the same explanation .*other.csv, line 2"):
+        PastaRatings(folder)
+
+
 def test_as_spreadsheets_write_it(write: Callable[..., Path]) -> None:
     lines = [line.replace(",", ";") for line in (HEADER, *ROWS)]
     assert len(PastaRatings(write(*lines, "", encoding="utf-8-sig"))) == 4
@@ -87,8 +112,8 @@ def test_as_spreadsheets_write_it(write: Callable[..., Path]) -> None:
         (("image,explainer,rater,Q1,Question 2", "a.jpg,LIME,Anna,3,3"), "not called Q1 to Q6: Question 2"),
         ((HEADER, "a.jpg,LIME,Anna,cat,good,0", "a.jpg,LIME,Ben,cat,6,3.5"), "4 faulty votes: 'good' .line 2, Q1"),
         ((HEADER, "a.jpg,LIME,,cat,3,3"), "1 faulty rows: no rater .line 2"),
-        ((HEADER, ROWS[0], ROWS[0]), "another rating of 'Anna' for the same explanation .line 3"),
-        ((HEADER, ROWS[0], ROWS[1].replace("cat", "dog")), "another label or explanation than in line 2"),
+        ((HEADER, ROWS[0], ROWS[0].replace("4", "3")), "another rating of 'Anna' for the same explanation .line 3"),
+        ((HEADER, ROWS[0], ROWS[1].replace("cat", "dog")), "another label than in line 2"),
         ((HEADER, ROWS[0] + ",3"), "line 2: expected 6 columns"),
         ((HEADER, ROWS[0].replace("a.jpg", "../a.jpg")), "line 2: expected the path of a file inside"),
         ((HEADER, "a.jpg,LIME,Anna,cat,,"), "has no vote"),

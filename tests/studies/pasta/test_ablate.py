@@ -20,8 +20,10 @@ from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.ablate import (
     ABLATIONS,
+    ENCODERS,
     Variant,
     differences,
+    other_encoders,
     report,
     table_names,
     train_variants,
@@ -52,9 +54,9 @@ def test_differences_are_taken_split_by_split() -> None:
     frame = pd.concat(
         [rows("votes", "mode", [0.1, 0.5, 0.3]), rows("votes", "mean", [0.2, 0.61, 0.39])], ignore_index=True
     )
-    (difference,) = differences(frame, "votes", "Q1").to_dict("records")
+    (difference,) = differences(frame, "votes", ABLATIONS["votes"], "Q1").to_dict("records")
     # Of two splits there is no interval and no verdict.
-    (undecided,) = differences(frame[frame["seed"] < 2], "votes", "Q1").to_dict("records")
+    (undecided,) = differences(frame[frame["seed"] < 2], "votes", ABLATIONS["votes"], "Q1").to_dict("records")
     assert math.isnan(undecided["low"])
     assert difference_verdict(undecided) == "–"
     # Each is about 0.1 better, however far apart the splits are.
@@ -105,7 +107,9 @@ def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
     plan = Plan(("Q1",), settings=TrainingSettings(epochs=1, learning_rate=1e-2), n_splits=1, train_share=0.5)
     embedder = Embedder(EmbeddedEncoder(), size=32)
     with RunFolder("pasta ablate", {}, tmp_path / "out") as out:
-        figures = train_variants(out, ("saliency", "n-top"), ratings, embedder, plan, maps)
+        figures = train_variants(
+            out, {name: ABLATIONS[name] for name in ("saliency", "n-top")}, ratings, embedder, plan, maps
+        )
     errors = pick(figures, model=SCORER, measure="MSE", modality="all").set_index(["ablation", "variant"])["value"]
     assert set(errors["saliency"].index) == {"overlay", "masked", "drawing"}
     # The folder's lists have six concepts: from ten on nothing changes, to the bit.
@@ -122,7 +126,7 @@ def folder(golden: Callable[[str], Path]) -> Path:
 
 def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path) -> None:
     results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
-    assert set(results["ablation"]) == set(ABLATIONS)
+    assert set(results["ablation"]) == {*ABLATIONS, ENCODERS}
     assert set(results["model"]) == {SCORER, SHUFFLED, "paper"}
     paper = results[(results["model"] == "paper") & (results["variant"] == "SVM") & (results["measure"] == "QWK")]
     assert paper[["value", "deviation"]].to_numpy().tolist() == [[0.463, 0.056]]
@@ -137,17 +141,17 @@ def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path)
 def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
     results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
     # Two splits give no interval, and a difference without one is no verdict.
-    assert len(report(results, splits, "").verdicts) == 1
+    assert len(report(results, splits, "", ABLATIONS).verdicts) == 1
     # A third split, with noise of its own.
     third = splits[splits["seed"] == splits["seed"].min()].assign(seed=splits["seed"].max() + 1)
     third["value"] += np.random.default_rng(0).normal(0, 0.01, len(third))
-    declared = report(results, pd.concat([splits, third], ignore_index=True), "")
+    declared = report(results, pd.concat([splits, third], ignore_index=True), "", ABLATIONS)
     # The default, and of each ablation the choice that changes most.
     names = [name for name in ABLATIONS if any(ABLATIONS[name].title in row.question for row in declared.verdicts[1:])]
     assert len(names) == len(declared.verdicts) - 1 >= 3
     for verdict, name in zip(declared.verdicts[1:], names, strict=True):
-        (shown,) = [part for part in declared.parts if part.name == f"{name}-Q1"]
-        changes = shown.frame[shown.frame["head"] == "SCC minus default"]
+        (shown,) = [part for part in declared.parts if part.name == "choices-Q1"]
+        changes = pick(shown.frame, head="SCC minus default", ablation=name)
         most = changes.loc[changes["value"].abs().idxmax()]
         assert (verdict.value, verdict.low, verdict.high) == (most["value"], most["low"], most["high"])
         assert f": {most['variant']}, not " in verdict.question
@@ -155,5 +159,8 @@ def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
 
 
 def test_names_and_numbers_of_tables() -> None:
-    assert table_names("all") == tuple(ABLATIONS)
+    assert table_names("all") == (*ABLATIONS, ENCODERS)
+    assert other_encoders("siglip", None) == ()
+    assert other_encoders("clip", "siglip, clip, eva02") == ("siglip", "eva02")
+    assert other_encoders("embedded", None) == ("embedded/8", "embedded/32", "embedded/512")
     assert table_names("20, votes,15") == ("concepts", "votes")

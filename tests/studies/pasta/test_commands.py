@@ -17,8 +17,6 @@ from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 TRAIN = "pasta train --data rated --question Q1 --encoder embedded --seeds 1 --no-progress --device cpu"
 IDLE = {
     "pasta metrics --data rated --n-masks 7": "`--n-masks` has no effect with --data",
-    "pasta sizes --encoders embedded --widths 4": "`--widths` has no effect with --encoders",
-    "pasta sizes --data rated --channels 4": "`--channels` has no effect with --data",
     "benchmark pasta --no-uses --n-masks 7": "`--n-masks` has no effect with --no-uses",
 }
 

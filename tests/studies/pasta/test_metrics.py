@@ -14,15 +14,16 @@ from golden.runs import smaller
 from html_pages import HTMLPage
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.functional import interval
+from quantus_concepts.pasta.agreement import spearman
+from quantus_concepts.pasta.applications.correlations import with_baseline
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.metrics import (
     across_explainers,
-    explainer_means,
     mask_error,
     share_between,
-    with_control,
 )
-from quantus_concepts.studies.pasta.scorers import spearman
+from quantus_concepts.studies.pasta.votes import explainer_means
 
 
 def frame(n_images: int = 40, seed: int = 0) -> pd.DataFrame:
@@ -63,10 +64,13 @@ def test_means_by_explainer_have_intervals_over_images() -> None:
     means = explainer_means(
         pd.DataFrame({"image": [1, 2, 3, 4] * 2, "explainer": ["a"] * 4 + ["b"] * 4, "Q1": [1, 2, 3, 4.0] * 2}), ["Q1"]
     )
-    assert means["explainer"].tolist() == ["a", "b", "all"]
-    assert means["value"].tolist() == [2.5] * 3
-    # 3.182446 * 1.290994 / 2, and the same over four images of two equal explanations each.
-    assert means["high"].tolist() == pytest.approx([2.5 + 2.054260] * 3, abs=1e-5)
+    assert means["explainer"].tolist() == ["a", "b"]
+    assert means["value"].tolist() == [2.5] * 2
+    # The scale has ends: wider than 3.182446 * 1.290994 / 2.
+    low, high = interval([1, 2, 3, 4.0], (1, 5))
+    assert means[["low", "high"]].to_numpy().tolist() == [[low, high]] * 2
+    # With equal explanations shuffling changes nothing.
+    assert means[["random_low", "random_high"]].to_numpy().tolist() == [[2.5, 2.5]] * 2
 
 
 def test_maps_are_compared_with_the_mask_of_their_image() -> None:
@@ -90,13 +94,13 @@ def test_maps_are_compared_with_the_mask_of_their_image() -> None:
 
 def test_a_related_metric_is_beyond_its_control_and_a_random_one_is_not() -> None:
     perfect, random = (
-        with_control(frame(), lambda rows, name=name: spearman(rows[name].to_numpy(), rows["Q1"].to_numpy()), "Q1")
+        with_baseline(frame(), lambda rows, name=name: spearman(rows[name].to_numpy(), rows["Q1"].to_numpy()), "Q1")
         for name in ("perfect", "random")
     )
     assert perfect["value"] == perfect["low"] == perfect["high"] == pytest.approx(1)
     # Of 200 shuffled pairs: 1.96 / sqrt(199), and the noise of 200 shuffles.
-    assert perfect["control high"] == pytest.approx(0.139, abs=0.05)
-    assert random["control low"] <= random["value"] <= random["control high"] < perfect["value"]
+    assert perfect["random_high"] == pytest.approx(0.139, abs=0.05)
+    assert random["random_low"] <= random["value"] <= random["random_high"] < perfect["value"]
 
 
 def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Callable[[str], Path]) -> None:
@@ -108,7 +112,7 @@ def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Cal
     assert explanations["PASTA-score"].between(1, 5).all()
     results = pd.read_csv(folder / "results.csv")
     assert {"2", "8", "10", "11"} <= set(results["table"].astype(str))
-    assert (results["model"] == "paper").sum() == 6 + 38 * 3 + 46 * 6
+    assert (results["model"] == "paper").sum() == 6
     page = (folder / "report.html").read_text(encoding="utf-8")
     HTMLPage(page)
     assert "Simulated raters" in page

@@ -1,5 +1,7 @@
 """The page on which people rate explanations, in a browser; and back to ratings."""
 
+import csv
+import io
 import json
 import shutil
 
@@ -9,7 +11,7 @@ import pytest
 from chromium import Visit, visit_all
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.studies.pasta.rate_command import pasta_join, pasta_sheet
+from quantus_concepts.studies.pasta.command import pasta_sheet
 
 N_ITEMS = 9
 #: Answer k of an annotator is a function of k: known for every explanation through the order in which they are shown.
@@ -59,10 +61,10 @@ KEYS = """
     const title = byId("done-title").textContent, tally = byId("tally").textContent;
     const file = await saved();
     byId("missing").click();
-    tell({ steps, title, tally, file: file.records, missing: at() });
+    tell({ steps, title, tally, file: file.text, missing: at() });
 """
 MOUSE = """
-    begin("Finn");
+    begin("=Finn");
     const click = (element) => {
       element.focus();
       element.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, detail: 1 }));
@@ -76,7 +78,7 @@ MOUSE = """
     click(points("Q1")[1]);
     const checked = [...document.querySelectorAll("input:checked")].map((input) => input.name + input.value);
     byId("leave").click();
-    tell({ after, clean, checked, file: (await saved()).records });
+    tell({ after, clean, checked, file: (await saved()).text });
 """
 RELOADED = """
     if (!sessionStorage.getItem("again")) {
@@ -97,7 +99,7 @@ RELOADED = """
       const mine = await saved();
       byId("start").hidden = false;
       begin("Hal");
-      tell({ resume, name, button, place, now, file: mine.records, other: byId("given").textContent });
+      tell({ resume, name, button, place, now, file: mine.text, other: byId("given").textContent });
     }
 """
 UNNAMED = """
@@ -200,38 +202,55 @@ def test_text_cannot_leave_the_data(tmp_path):
     assert _data(page)["items"][0]["sections"]["shown"]["concepts"][0][0] == "</script><script>alert(1)</script>"
 
 
+def votes_in(text):
+    """Return who answered, and the answers."""
+    return [{name: row[name] for name in ("rater", "Q1", "Q3") if name in row} for row in rows_in(text)]
+
+
+def rows_in(text):
+    """Return the rows of a file of answers, without what is not answered."""
+    rows = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
+    return [{name: value for name, value in row.items() if value} for row in rows]
+
+
 def test_keys_answer_and_the_file_is_read_back(sheet, answers, tmp_path):
-    saved, files = {}, []
+    folder = shutil.copytree(sheet["out"], tmp_path / "sheet")
+    saved = {}
     for name in ("Anna", "7"):
         assert answers[name]["places"] == [f"Explanation {i + 1} of {N_ITEMS}" for i in range(N_ITEMS)]
         assert answers[name]["title"] == "Thank you, that was all"
-        assert answers[name]["file"]["name"] == f"human_annotations_{name}.json"
-        saved[name] = answers[name]["file"]["records"]
-        files.append(tmp_path / answers[name]["file"]["name"])
-        files[-1].write_text(json.dumps(saved[name]))
+        assert answers[name]["file"]["name"] == f"ratings_{name}.csv"
+        (folder / answers[name]["file"]["name"]).write_text(answers[name]["file"]["text"], encoding="utf-8")
+        saved[name] = rows_in(answers[name]["file"]["text"])
     first = saved["Anna"][0]
-    assert first["explication"] == "expl/pets_000_grad-cam_cat.png"
-    assert first["GTclass"] == first["predictedclass"] == "cat"
-    pasta_join(files, sheet["out"], out=tmp_path / "joined")
-    ratings = PastaRatings(tmp_path / "joined")
+    assert {key: first[key] for key in ("image", "explainer", "label", "explanation", "rater")} == {
+        "image": "pets_000_cat.png",
+        "explainer": "grad-cam",
+        "label": "cat",
+        "explanation": "grad-cam/pets_000_cat",
+        "rater": "Anna",
+    }
+    ratings = PastaRatings(folder)
     assert ratings.votes.shape == (N_ITEMS, 2, 6)
-    text = (tmp_path / "joined" / "human_annotations.json").read_text()
-    assert "annotator" not in text
-    for name, column in (("Anna", 1), ("7", 0)):
-        by_name = {record["explication"]: record["Annotation"][0] for record in saved[name]}
-        expected = [
-            [by_name[record["explication"]][question] for question in ("Q1", "Q3")] for record in json.loads(text)
-        ]
-        np.testing.assert_array_equal(ratings.votes[:, column][:, [0, 2]], expected)
-        assert np.isnan(ratings.votes[:, column][:, [1, 3, 4, 5]]).all()
+    for name in ("Anna", "7"):
+        of_rater = ratings.votes[:, ratings.raters.index(name)]
+        by_name = {(row["explainer"], row["image"]): [int(row["Q1"]), int(row["Q3"])] for row in saved[name]}
+        keys = zip(
+            ratings.explainer_ids, (name.removeprefix("sheet_images/") for name in ratings.image_ids), strict=True
+        )
+        expected = [by_name[key] for key in keys]
+        np.testing.assert_array_equal(of_rater[:, [0, 2]], expected)
+        assert np.isnan(of_rater[:, [1, 3, 4, 5]]).all()
         # Every explanation was shown once: the votes are those of k = 0, 1, ..., 17.
         pressed = [1 + k % 5 if name == "Anna" else 5 - k % 5 for k in range(2 * N_ITEMS)]
         assert sorted(np.ravel(expected)) == sorted(pressed)
-    of_dog = ratings.image_ids == "pets_001"
+    of_dog = ratings.image_ids == "sheet_images/pets_001_dog.png"
     concepts = ratings.explanations[int(np.flatnonzero((ratings.explainer_ids == "words") & of_dog)[0])]
     assert concepts.values["whiskers"] == -2.0
-    row = int(np.flatnonzero((ratings.explainer_ids == "lime-2") & of_dog)[0])
-    redrawn = PastaRatings(tmp_path / "joined", drawings=False).explanations[row]
+    # People saw the picture of a map; drawn anew it comes from the map.
+    row = int(np.flatnonzero((ratings.explainer_ids == "lime_2") & of_dog)[0])
+    assert ratings.modalities[row] == "drawing"
+    redrawn = PastaRatings(folder, drawings=False).explanations[row]
     np.testing.assert_array_equal(redrawn.map, np.load(sheet["explanations"] / "lime_2" / "pets_001_dog.npy"))
 
 
@@ -259,7 +278,7 @@ def test_back_skip_change_and_other_keys(answers):
     ]
     assert answers["keys"]["title"] == "Not finished yet"
     assert answers["keys"]["tally"].startswith("You gave 2 of 18 answers")
-    assert [record["Annotation"] for record in answers["keys"]["file"]] == [[{"annotator": "Eve", "Q1": 2, "Q3": 2}]]
+    assert votes_in(answers["keys"]["file"]) == [{"rater": "Eve", "Q1": "2", "Q3": "2"}]
     assert answers["keys"]["missing"] == [second, "field-0", f"2 {tally}"]
 
 
@@ -271,7 +290,7 @@ def test_mouse_answers(answers):
     assert answers["mouse"]["after"] == "Explanation 2 of 9"
     assert answers["mouse"]["clean"] == 0
     assert answers["mouse"]["checked"] == ["Q12", "Q35"]
-    assert [record["Annotation"] for record in answers["mouse"]["file"]] == [[{"annotator": "Finn", "Q1": 2, "Q3": 5}]]
+    assert votes_in(answers["mouse"]["file"]) == [{"rater": "'=Finn", "Q1": "2", "Q3": "5"}]
 
 
 def test_reloaded_page_goes_on(answers):
@@ -279,8 +298,8 @@ def test_reloaded_page_goes_on(answers):
     assert again["resume"].startswith("3 of 18 answers are kept")
     assert (again["name"], again["button"]) == ("Gus", "Continue")
     assert (again["place"], again["now"]) == ("Explanation 2 of 9", "field-1")
-    pairs = [pair for record in again["file"] for votes in record["Annotation"] for pair in votes.items()]
-    assert sorted(vote for name, vote in pairs if name != "annotator") == [3, 4, 5]
+    pairs = [pair for votes in votes_in(again["file"]) for pair in votes.items()]
+    assert sorted(vote for name, vote in pairs if name != "rater") == ["3", "4", "5"]
     assert again["other"] == "0 of 18 answers"
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.studies.pasta.material import METHODS
-from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.sizes import slopes, whole_numbers
 
 
@@ -21,15 +19,15 @@ def test_a_slope_is_per_ten_times_the_parameters() -> None:
         ],
         columns=["name", "parameters", "value", "seed"],
     )
-    (slope,) = slopes(frame, ("name",)).to_dict("records")
+    (slope,) = slopes(frame).to_dict("records")
     # The seeds differ in height, and a little in slope: 0.5, 0.505 and 0.51.
     assert slope["value"] == pytest.approx(0.505)
     assert (slope["low"], slope["high"]) == (pytest.approx(0.505, abs=0.02), pytest.approx(0.505, abs=0.02))
-    flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",))
+    flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]))
     # -0.5, 0 and 0.5.
     assert flat["value"].iloc[0] == pytest.approx(0)
     assert flat["low"].iloc[0] < 0 < flat["high"].iloc[0]
-    assert slopes(frame[frame["parameters"] == 10], ("name",))["value"].isna().all()
+    assert slopes(frame[frame["parameters"] == 10])["value"].isna().all()
 
 
 @pytest.fixture(scope="module")
@@ -45,23 +43,12 @@ def test_what_does_not_look_at_a_network_is_rated_alike_at_every_size(folder: Pa
     results = pd.read_csv(folder / "results.csv")
     slope = results[(results["measure"] == "slope") & (results["name"] == "Sobel edges")]
     assert slope["value"].tolist() == pytest.approx([0], abs=1e-9)
-
-
-def test_encoders_are_compared_on_the_same_splits_with_a_control(folder: Path) -> None:
-    encoders = pd.read_csv(folder / "encoders.csv")
-    assert set(encoders["model"]) == {SCORER, SHUFFLED}
-    sizes = encoders.groupby("name")["parameters"].first()
-    assert sizes.to_dict() == {
-        f"embedded, width {width}": EmbeddedEncoder(width=width).n_parameters for width in (4, 8)
-    }
-    counts = encoders[(encoders["measure"] == "SCC") & (encoders["modality"] == "all")]
-    assert counts.groupby(["seed", "model"])["n"].nunique().tolist() == [1] * 4
     assert (folder / "figures" / "networks.png").is_file()
-    assert "untrained" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "Simulated raters" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_sizes_are_at_least_two_whole_numbers() -> None:
-    assert whole_numbers("8, 4", "--widths") == (4, 8)
+    assert whole_numbers("8, 4", "--channels") == (4, 8)
     for text in ("8", "8,a", "1,2"):
-        with pytest.raises(ValueError, match="--widths"):
-            whole_numbers(text, "--widths")
+        with pytest.raises(ValueError, match="--channels"):
+            whole_numbers(text, "--channels")

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from fixtures_pasta import read_records, write_pasta_release, write_records
-from fixtures_pasta_report import made_outcome, made_ratings
+from fixtures_pasta_report import made_outcome, made_ratings, made_report
 from golden.runs import RUNS, smaller
 from html_pages import HTMLPage
 from kills import raising
@@ -31,7 +31,6 @@ from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import scorers, training
 from quantus_concepts.studies.pasta.material import voted_questions
-from quantus_concepts.studies.pasta.report import training_report
 from quantus_concepts.studies.pasta.scorers import SCORER
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
@@ -68,8 +67,8 @@ def test_a_finished_run_makes_nothing_again(
     arguments = [*shlex.split(RUNS["pasta"].commands[0])[:-1], str(out)]
     with smaller(figures=False):
         assert main(arguments) == 0
-        assert main([*arguments, "--no-uses"]) == 2
-    assert "uses: True there, none here" in capsys.readouterr().err
+        assert main([*arguments, "--seed", "1"]) == 2
+    assert "holds another run (seed: 0 there, 1 here" in capsys.readouterr().err
     for file in ("results.csv", "wins.csv", "faithfulness.csv", "steering.csv", "scorer.safetensors"):
         assert (out / file).read_bytes() == (folder / file).read_bytes()
 
@@ -77,10 +76,10 @@ def test_a_finished_run_makes_nothing_again(
 def test_peoples_figures_are_followed_by_the_papers_where_they_are_comparable() -> None:
     def labels(encoder: str, **ratings: Any) -> set[str]:
         made = made_ratings(12, 9, **ratings)
-        report = training_report("Training", *made_outcome(made, ("Q1", "Q5"), 2, regressors=True), encoder)
-        return set(report.sections[0].parts[0].frame["label"])
+        report = made_report(made, encoder, *made_outcome(made, ("Q1", "Q5"), 2))
+        return set(report.sections[1].parts[0].frame["label"])
 
-    assert {"paper, siglip", "paper, human", "paper, SVM"} <= labels("siglip")
+    assert {"paper, siglip", "paper, human"} <= labels("siglip")
     # Weights that may be others, and BLIP, of which the paper's weights are not known.
     for encoder in ("siglip (weights.safetensors)", "blip"):
         assert {name for name in labels(encoder) if name.startswith("paper")} == {"paper, human"}
@@ -89,9 +88,11 @@ def test_peoples_figures_are_followed_by_the_papers_where_they_are_comparable() 
 
 def test_a_single_annotator_has_neither_ceiling_nor_human_row() -> None:
     made = made_ratings(12, 9, 1)
-    report = training_report("Training", *made_outcome(made, ("Q1",), 3, control=False), "siglip")
-    assert set(report.sections[0].parts[0].frame["label"]) == {SCORER, "paper, siglip", "paper, human"}
-    (verdict,) = report.verdicts
+    report = made_report(made, "siglip", *made_outcome(made, ("Q1",), 3, control=False))
+    assert set(report.sections[1].parts[0].frame["label"]) == {SCORER, "paper, siglip", "paper, human"}
+    best, last, verdict = report.verdicts
+    # It begins with what people said.
+    assert (report.sections[0].heading, best.value > last.value) == ("What people said", True)
     assert "ceiling" not in verdict.question
     # Without a control of its own: the votes on the test explanations, shuffled.
     assert verdict.random_low < 0 < verdict.random_high
@@ -106,9 +107,9 @@ def test_the_saved_scorer_has_its_settings_and_metadata(trained: Path) -> None:
     assert scorer.encoder.startswith("embedded")
     assert scorer.settings["saliency"] == "overlay"
     assert scorer.metadata["simulated"] is False
-    parts = scorer.metadata["images"]
-    assert not set(parts["train"]) & set(parts["test"])
-    assert set(scorer.metadata["figures"]) == {"Q1", "Q5"}
+    assert scorer.metadata["explanations"] == 120
+    assert scorer.metadata["untrained_encoder"] is True
+    assert set(scorer.metadata["figures"]) == set(scorer.metadata["ranking"]) == {"Q1", "Q5"}
 
 
 def test_the_saved_scorer_scores_without_naming_its_encoder(trained: Path) -> None:
@@ -116,21 +117,13 @@ def test_the_saved_scorer_scores_without_naming_its_encoder(trained: Path) -> No
     metric = PASTAScore(trained / "scorer.safetensors", labels=["cat", "dogs", "workplace"])
     scores = metric(None, images, np.zeros(3, int), images[:, :1])
     assert np.isfinite(scores).all()
-    assert metric.name == "PASTA-score Q1 (embedded (untrained convolutions, random word vectors))"
-
-
-def test_sparseness_is_correlated_with_the_votes_of_the_ratings_folder_alone(trained: Path) -> None:
-    table = pd.read_csv(trained / "correlations.csv")
-    assert set(table.metric) == {"Sparseness"}
-    assert set(table.question) == {"Q1", "Q5"}
-    # Maps alone have a sparseness: of ten explainers seven.
-    assert (table.n == 7 * 12).all()
+    assert metric.name == "PASTA-score Q1 (embedded)"
 
 
 def test_train_and_score_a_folder_laid_out_as_the_release(tmp_path: Path) -> None:
     release = write_pasta_release(tmp_path, datasets=("coco", "pascalpart"), n_images=3, explainers=EXPLAINERS)
     trained, scored, base = tmp_path / "trained", tmp_path / "scored", release / "result_dataset"
-    settings = shlex.split("--question Q1 --sentence release --labels image-name")
+    settings = shlex.split("--question Q1 --embedding sentence=release --labels image-name")
     with smaller(figures=False):
         assert main(["pasta", "train", "--data", str(release), *QUICK, *settings, "--out", str(trained)]) == 0
     scorer = load_scorer(trained / "scorer.safetensors")
@@ -215,6 +208,8 @@ def test_one_pair_of_each_perturbation_is_drawn() -> None:
     ("arguments", "message"),
     {
         "--question Q9": "`--question` to be all or some of Q1",
+        "--embedding top=3": "`--embedding` to name one of saliency",
+        "--embedding n_top=few": "`--embedding n_top=` with a whole number",
         "--encoder-weights scorer.txt": "`--encoder-weights` has no effect on the embedded encoder",
         "--data empty": "human_annotations.json",
         "--data broken": "2 faulty votes",

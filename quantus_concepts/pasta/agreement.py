@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,8 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.statistics.intervals import t_interval
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
 
+#: Fewer pairs always lie on a line.
+LEAST_PAIRS = 3
 #: Fewer correlations have no interval.
 LEAST_SPLITS = 3
 #: Fisher's z of larger ones is infinite, or as good as that.
@@ -24,6 +28,23 @@ _LARGEST = 1 - 1e-6
 #: Spread of equal numbers, relative to their size.
 _ROUNDING = 1e-12
 N_VOTES = MAX_VOTE - MIN_VOTE + 1
+
+
+def correlation(
+    first: np.ndarray, second: np.ndarray, how: Callable[..., Any] = stats.spearmanr
+) -> tuple[float, float]:
+    """Return a correlation over the finite pairs and its p-value; NaN below 3 pairs or without variance."""
+    complete = np.isfinite(first) & np.isfinite(second)
+    first, second = first[complete], second[complete]
+    if len(first) < LEAST_PAIRS or not (np.ptp(first) and np.ptp(second)):
+        return math.nan, math.nan
+    found = how(first, second)
+    return float(found.statistic), float(found.pvalue)
+
+
+def spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """Return Spearman's rank correlation, as `correlation` does."""
+    return correlation(first, second)[0]
 
 
 @dataclass(frozen=True)
@@ -59,8 +80,8 @@ def figures(scores: Numbers, targets: Numbers) -> Figures:
     return Figures(
         float(np.mean((predicted - votes) ** 2)),
         _kappa(rounded, rounded_targets),
-        _spearman(predicted, votes),
-        _spearman(rounded, rounded_targets),
+        spearman(predicted, votes),
+        spearman(rounded, rounded_targets),
         len(votes),
         missing,
     )
@@ -120,8 +141,8 @@ def ceiling(votes: Numbers, how: str = "mode", *, n_splits: int = 50, seed: int 
     splits = [_split(values, n_votes, how, generator) for _ in range(n_splits)]
     # For each split: halves, held-out against joined, held-out against mean.
     by_rank, by_value = (
-        np.array([[_spearman(*pair) for pair in split] for split in splits]),
-        np.array([[_pearson(*pair) for pair in split] for split in splits]),
+        np.array([[spearman(*pair) for pair in split] for split in splits]),
+        np.array([[correlation(*pair, stats.pearsonr)[0] for pair in split] for split in splits]),
     )
     factor = float(np.mean(n_votes / (n_votes // 2)))
     rank, rank_reliability = _noise_free(by_rank, factor)
@@ -191,18 +212,6 @@ def _kappa(rounded: np.ndarray, votes: np.ndarray) -> float:
         return math.nan
     scale = list(range(MIN_VOTE, MAX_VOTE + 1))
     return float(cohen_kappa_score(rounded.astype(int), votes.astype(int), labels=scale, weights="quadratic"))
-
-
-def _spearman(first: np.ndarray, second: np.ndarray) -> float:
-    return float(stats.spearmanr(first, second).statistic) if _varying(first, second) else math.nan
-
-
-def _pearson(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.corrcoef(first, second)[0, 1]) if _varying(first, second) else math.nan
-
-
-def _varying(*columns: np.ndarray) -> bool:
-    return all(len(column) > 1 and bool((column != column[0]).any()) for column in columns)
 
 
 def _weigh(values: list[float], weights: list[int]) -> float:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional.statistics.agreement import ceiling, figures, human_figures, quadratic_kappa
 from quantus_concepts.functional.statistics.votes import join_votes
+from quantus_concepts.pasta.agreement import ceiling, figures, human_figures, quadratic_kappa
 from reference import ratings as reference
 from refusals import refusals
 

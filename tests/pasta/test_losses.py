@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional.statistics.rating_losses import (
+from quantus_concepts.pasta.losses import (
     cosine_loss,
     neighbour_loss,
     pasta_loss,
