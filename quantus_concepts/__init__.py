@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from quantus_concepts.functional import positive_percentile
     from quantus_concepts.metrics import *  # noqa: F403 - a new metric is named there alone
     from quantus_concepts.painted.subject import PaintedSubject, painted_subject
-    from quantus_concepts.score_tables import headline, to_markdown
+    from quantus_concepts.score_tables import headline, to_latex, to_markdown
     from quantus_concepts.summary import summarise
     from quantus_concepts.summary_plot import plot_summary
 else:
@@ -51,6 +51,7 @@ __all__ = [
     "plot_summary",
     "positive_percentile",
     "summarise",
+    "to_latex",
     "to_markdown",
 ]
 __all__ += metrics.__all__

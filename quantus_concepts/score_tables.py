@@ -1,14 +1,15 @@
-"""Score tables where people look: Markdown to paste, and the rows that a reader wants of a long table."""
+"""Score tables where people look: Markdown and LaTeX to paste, and the rows that a reader wants of a long table."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import pandas as pd
 
 from captum_concepts.support.checks import check_kind
-from captum_concepts.support.files import printable
+from captum_concepts.support.files import printable, quote
 from quantus_concepts.metrics.concepts.names import INTERVENED, RANDOM_RANGE
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.verdicts import RANKINGS, with_verdicts
@@ -58,17 +59,74 @@ def to_markdown(table: pd.DataFrame | pd.Series, digits: int = 3) -> str:
     | random   | CEM    | 0.25 (-2.93 to 3.43) |    2 |         0 |
     <BLANKLINE>
     """
-    table = _as_table(table)
-    if not isinstance(table.index, pd.RangeIndex):
-        table = table.reset_index()
-    ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
-    columns_to_write = [
-        place
-        for place, name in enumerate(table)
-        if name not in ends and (name == "value" or _has_content(table.iloc[:, place]))
-    ]
-    columns = [_pad_cells(*_cells(table, place, digits)) for place in columns_to_write]
+    columns = [_pad_cells(*column) for column in _columns(_as_table(table), digits, _escape)]
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
+
+
+def to_latex(
+    table: pd.DataFrame | pd.Series, caption: str | None = None, label: str | None = None, digits: int = 3
+) -> str:
+    r"""Write a score table for a paper in LaTeX, with the rules of the package booktabs.
+
+    As `to_markdown`, a number shares a cell with its interval, here under the head "value (low to high)"; p-values
+    (columns ``p`` and ``p_...``) have three digits, "< .001" below that. Names and the caption are escaped: they are
+    printed as they are.
+
+    Parameters
+    ----------
+    table : DataFrame or Series
+        As in `to_markdown`.
+    caption : str, optional
+        Caption; with it, or a label, the table is a float.
+    label : str, optional
+        Label, "tab:cem" for instance.
+    digits : int
+        Behind the decimal point.
+
+    Returns
+    -------
+    str
+        Lines, each ending in a newline.
+
+    Raises
+    ------
+    TypeError
+        If `table` is neither.
+    ValueError
+        If `table` has no row or no column, or `label` holds what LaTeX does not take in one.
+
+    Examples
+    --------
+    >>> from quantus_concepts import summarise, to_latex
+    >>> scores = {"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}, "random": {"CEM": [0.0, 0.5]}}
+    >>> print(to_latex(summarise(scores, {"CEM": None})[["method", "value", "low", "high"]], digits=2))
+    \begin{tabular}{ll}
+    \toprule
+    method & value (low to high) \\
+    \midrule
+    Saliency & 0.75 (0.30 to 0.95) \\
+    random & 0.25 ($-$2.93 to 3.43) \\
+    \bottomrule
+    \end{tabular}
+    <BLANKLINE>
+    """
+    if label is not None and not re.fullmatch(r"[A-Za-z0-9:_.-]+", label):
+        raise ValueError(f"Expected argument `label` to be of letters, digits and :_.- but got {quote(label)}.")
+    columns = _columns(_as_table(table), digits, escape_latex)
+    head, *rows = (" & ".join(row) + r" \\" for row in zip(*(cells for cells, _ in columns), strict=True))
+    kinds = "".join("r" if right else "l" for _, right in columns)
+    lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
+    if caption is not None or label is not None:
+        about = [] if caption is None else [rf"\caption{{{escape_latex(caption)}}}"]
+        about += [] if label is None else [rf"\label{{{label}}}"]
+        lines = [r"\begin{table}", r"\centering", *about, *lines, r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def escape_latex(text: object) -> str:
+    """Return a text that LaTeX prints as it is, on one line."""
+    # A blank line would end a paragraph, and "[" or "*" after the end of a row would be its argument.
+    return printable(" ".join(str(text).split())).translate(_LATEX)
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
@@ -152,12 +210,41 @@ def _has_content(column: pd.Series) -> bool:
     return bool((column.notna() & (column.astype(str) != "")).any())
 
 
-def _cells(table: pd.DataFrame, place: int, digits: int) -> tuple[list[str], bool]:
+def _columns(table: pd.DataFrame, digits: int, escape: Callable[[object], str]) -> list[tuple[list[str], bool]]:
+    """Return the columns to write: head and cells, and whether they stand on the right."""
+    if not isinstance(table.index, pd.RangeIndex):
+        table = table.reset_index()
+    ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
+    places = [
+        place
+        for place, name in enumerate(table)
+        if name not in ends and (name == "value" or _has_content(table.iloc[:, place]))
+    ]
+    columns = [_cells(table, place, digits, escape) for place in places]
+    if escape is escape_latex:
+        for place, (cells, _) in zip(places, columns, strict=True):
+            _for_latex(cells, table.iloc[:, place], f"{INTERVALS.get(table.columns[place], ('',))[0]}" in ends)
+    return columns
+
+
+def _for_latex(cells: list[str], column: pd.Series, has_interval: bool) -> None:
+    """Write minus signs, p-values and the head of an interval as papers do."""
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        return
+    if has_interval:
+        cells[0] += f" ({' to '.join(map(escape_latex, INTERVALS[str(column.name)]))})"
+    if str(column.name) == "p" or str(column.name).startswith("p_"):
+        cells[1:] = ["" if pd.isna(p) else "$<$ .001" if p < 0.001 else f"{p:.3f}".removeprefix("0") for p in column]
+    else:
+        cells[1:] = [cell.replace("-", "$-$") for cell in cells[1:]]
+
+
+def _cells(table: pd.DataFrame, place: int, digits: int, escape: Callable[[object], str]) -> tuple[list[str], bool]:
     """Return the head and the cells of a column, and whether they stand on the right."""
     name, column = table.columns[place], table.iloc[:, place]
-    head = _escape(" ".join(map(str, name)) if isinstance(name, tuple) else name)
+    head = escape(" ".join(map(str, name)) if isinstance(name, tuple) else name)
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-        return [head, *("" if pd.isna(cell) else _escape(cell) for cell in column)], False
+        return [head, *("" if pd.isna(cell) else escape(cell) for cell in column)], False
     if pd.api.types.is_integer_dtype(column) or name in ("l", "alpha"):
         return [head, *("" if pd.isna(cell) else f"{cell:.10g}" for cell in column)], True
     texts = [_round_text(cell, digits) or ("undefined" if name == "value" else "") for cell in column]
@@ -184,6 +271,15 @@ def _round_text(number: float, digits: int) -> str:
         return ""
     value = float(number)
     return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else f"{value:.{digits}f}"
+
+
+#: What LaTeX prints as these signs.
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "*": "{*}"}
+    | {"<": "$<$", ">": "$>$", "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$"}
+    | {"θ": r"$\theta$", "α": r"$\alpha$", "ρ": r"$\rho$", "τ": r"$\tau$", "²": "$^2$", "\u00a0": "~"}
+)
 
 
 def _escape(name: object) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 import torch
 
 from metric_inputs import CLASSES, IMAGES, LABELS, MODEL, TRUTH
-from quantus_concepts import CEM, headline, score_concepts, summarise, to_markdown
+from quantus_concepts import CEM, headline, score_concepts, summarise, to_latex, to_markdown
 from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.streaming.substitutions import score_substitutions
@@ -123,3 +126,46 @@ def test_a_series_is_a_column():
     for function in (to_markdown, headline):
         with pytest.raises(TypeError, match="`table` to be a DataFrame but got list"):
             function([1, 2])
+
+
+LATEX = r"""\documentclass{article}
+\usepackage{booktabs}
+\begin{document}
+TABLE
+\end{document}
+"""
+
+
+def test_latex_is_a_table_that_prints_names_as_they_are(tmp_path) -> None:
+    names = [*HOSTILE, "[5pt] a", "*", r"\input{x}", "a_b % & #1 $x$ ~^{}", "\x1b[31mred", "θ ≥ 1", "−2"]
+    table = pd.DataFrame({"metric": names, "value": -0.41, "low": -0.5, "high": 0.1, "n": 12, "empty": ""})
+    table["p_adjusted"] = [0.0, 0.00099, 0.001, 0.0321, 1.0, *[np.nan] * (len(names) - 5)]
+    latex = to_latex(table, "100 % of θ", "tab:cem", digits=2)
+    lines = latex.splitlines()
+    assert lines[:7] == [
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{100 \% of $\theta$}",
+        r"\label{tab:cem}",
+        r"\begin{tabular}{llrr}",
+        r"\toprule",
+        r"metric & value (low to high) & n & p\_adjusted \\",
+    ]
+    ends = [r"$<$ .001 \\", r"$<$ .001 \\", r".001 \\", r".032 \\", r"1.000 \\"]
+    assert [line.split(" & ")[-1] for line in lines[8:13]] == ends
+    assert all("$-$0.41 ($-$0.50 to 0.10)" in line for line in lines[8:-3])
+    # The grammar: braces are closed, rows have as many cells, and nothing follows a row that would be its argument.
+    bare = re.sub(r"\\[{}&$]", "", latex)
+    assert bare.count("{") == bare.count("}")
+    assert {line.count("&") for line in bare.splitlines() if line.endswith(r"\\")} == {3}
+    assert bare.count("$") % 2 == 0
+    assert not re.search(r"\\\\\s*[\[*]", latex)
+    assert "\x1b" not in latex
+    assert "textbackslash{}input" in latex
+    if shutil.which("pdflatex"):
+        (tmp_path / "a.tex").write_text(LATEX.replace("TABLE", latex), encoding="utf-8")
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "a.tex"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert to_latex(table[["metric", "n"]]).startswith(r"\begin{tabular}{lr}")
+    with pytest.raises(ValueError, match="`label` to be of letters"):
+        to_latex(table, label="a}b")

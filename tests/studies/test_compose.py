@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from block_sources import Blocks
+from captum_concepts.support.files import _PARTIAL, _host
 from kills import contents
 from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
@@ -107,6 +108,14 @@ def test_a_link_in_place_of_a_folder_is_not_followed(options, tmp_path):
     with pytest.raises(ValueError, match=r"is a link|is no file"):
         compose(**options)
     assert len(list((tmp_path / "val").iterdir())) == 3
+
+
+def test_what_a_killed_composition_left_half_written_is_removed(options):
+    out = compose(**options)
+    whole = contents(out, hidden=True)
+    (out / "obj" / "val" / f"{_PARTIAL}-{_host()}-{2**22 + 1}-0.jpg").write_bytes(b"half")
+    compose(**options)
+    assert contents(out, hidden=True) == whole
 
 
 def test_an_interrupted_composition_goes_on(tmp_path, capsys, monkeypatch):

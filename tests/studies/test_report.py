@@ -17,7 +17,14 @@ from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import dots, report_style
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, write_report
 
-ODD = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "a_b % & #1", "\"quoted\" 'text'", "x~^{}\n\ny"]
+ODD = [
+    "<script>alert(1)</script>",
+    "$\\frac{1}{2}$",
+    "a_b % & #1",
+    "\"quoted\" 'text'",
+    "x~^{}\n\ny",
+    "[5pt] θ",
+]
 
 
 def row(value: float, low: float = math.nan, high: float = math.nan, **more: object) -> dict[str, object]:
@@ -123,16 +130,19 @@ def test_names_of_users_are_texts_in_html_and_in_latex():
     HTMLPage(shown.html)
     latex = shown.latex
     assert r"a\_b \% \& \#1" in latex
-    assert r"\$\textbackslash frac\{1\}\{2\}\$" in latex
+    assert r"\$\textbackslash{}frac\{1\}\{2\}\$" in latex
     assert "\n\n" not in latex.strip()
     # Braces are closed, and each line has as many columns.
     bare = re.sub(r"\\[{}]", "", latex)
     assert bare.count("{") == bare.count("}")
     lines = [line for line in re.sub(r"\\&", "", latex).splitlines() if line.endswith(r"\\")]
-    assert {line.count("&") for line in lines} == {6}
+    assert {line.count("&") for line in lines} == {1 + len(ODD)}
     # Of packages it needs only booktabs.
     assert r"\toprule" in latex
     assert "multirow" not in latex
+    # After the end of a row it would be an argument, and a terminal's sign is no text.
+    assert not re.search(r"\\\\\s*\[", latex)
+    assert r"{[}5pt] $\theta$" in latex
 
 
 def write(out: Path) -> Path:

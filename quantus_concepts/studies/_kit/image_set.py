@@ -23,7 +23,8 @@ class ImageSet:
         there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
         if not there.is_dir():
             raise ValueError(f"The output folder {path} cannot be made: {there} is a file. Choose a folder (--out).")
-        clear_abandoned(path)
+        for folder in (path, *(entry for entry in path.rglob("*") if entry.is_dir() and not entry.is_symlink())):
+            clear_abandoned(folder)
         if not path.is_dir() or not any(path.iterdir()):
             return
         theirs = read_json(path / file, "Settings") if self.has(file) else None

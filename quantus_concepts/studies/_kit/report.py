@@ -6,7 +6,6 @@ import base64
 import importlib.metadata
 import math
 import platform
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +20,7 @@ from matplotlib.figure import Figure
 from captum_concepts.support.files import printable
 from captum_concepts.support.progress import hide_bars
 from quantus_concepts.explorer.policy import content_policy
+from quantus_concepts.score_tables import escape_latex
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
 from quantus_concepts.verdicts import verdict_of
@@ -184,13 +184,13 @@ class Table:
         """The table in LaTeX, with the rules of booktabs."""
 
         def cell(text: str, small: str, best: bool) -> str:
-            shown = rf"\textbf{{{_tex(text)}}}" if best else _tex(text)
-            return rf"{shown} {{\scriptsize ({_tex(small)})}}" if small else shown
+            shown = rf"\textbf{{{escape_latex(text)}}}" if best else escape_latex(text)
+            return rf"{shown} {{\scriptsize ({escape_latex(small)})}}" if small else shown
 
-        wide = self._written(cell).rename(index=_tex, columns=_tex)
+        wide = self._written(cell).rename(index=escape_latex, columns=escape_latex)
         # Rows of several levels without the package multirow.
         return wide.style.to_latex(
-            hrules=True, multirow_align="naive", caption=_tex(self.title), label=f"tab:{self.name}"
+            hrules=True, multirow_align="naive", caption=escape_latex(self.title), label=f"tab:{self.name}"
         )
 
     @property
@@ -230,13 +230,6 @@ def _name_cells(wide: pd.DataFrame) -> None:
 
 def _order(column: pd.Series) -> list[Any]:
     return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else list(dict.fromkeys(column))
-
-
-def _tex(text: object) -> str:
-    text = " ".join(str(text).split())  # a blank line would end a paragraph
-    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
-    escaped = escaped.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ")
-    return re.sub("([<>])", r"$\1$", escaped).replace("−", "$-$")
 
 
 @dataclass(frozen=True)
