@@ -41,7 +41,7 @@ def summarise(
         undefined; of others only the scores are known.
     control : str, sequence of str, dict or sequence of dict, optional
         Baselines: the names of methods in `results` (random attributions), results of the same metrics for
-        baseline models, or, from metric to numbers, the scores of many of them (`random_bank_scores`).
+        baseline models, or, from metric to numbers, the scores of many of them.
     clusters : array_like, optional
         (N,) the class of each sample: samples of one class are not independent, and `compare` takes classes as clusters
         too. `evaluate` passes `y_batch`.

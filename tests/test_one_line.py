@@ -30,7 +30,6 @@ PARTS = SimpleNamespace(**dict.fromkeys(("encode_image", "encode_text", "preproc
 #: What cannot be filled with tensors: its fields are checked, or it has none.
 EXAMPLES = METRICS | {
     "Backbone": captum_concepts.Backbone(nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()), "mean", None, 2),
-    "ClassMeans": functional.ClassMeans(3, 4),
     "CoAM": captum_concepts.CoAM(CBM, "features", BANK.cavs),
     "ConceptBank": BANK,
     "ConceptExplanation": pasta.ConceptExplanation({f"concept {j}": 1 / 3 for j in range(99)}),

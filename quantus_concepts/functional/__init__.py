@@ -12,11 +12,11 @@ from quantus_concepts.functional.attribution.relative import Estimate, RelativeC
 from quantus_concepts.functional.attribution.upsampling import upsample
 from quantus_concepts.functional.concepts.cem import cem
 from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
-from quantus_concepts.functional.concepts.cgim import ClassMeans, cgim, cgim_reasons
+from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
-from quantus_concepts.functional.concepts.random_banks import RandomBank, random_bank_scores, random_banks
+from quantus_concepts.functional.concepts.random_banks import RandomBank, random_banks
 from quantus_concepts.functional.concepts.ranking import is_ranked, rank_concepts
 from quantus_concepts.functional.concepts.substitution import (
     Movement,
@@ -36,7 +36,6 @@ from quantus_concepts.functional.statistics.intervals import baseline_range, int
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 __all__ = [
-    "ClassMeans",
     "Difference",
     "Discoveries",
     "Estimate",
@@ -81,7 +80,6 @@ __all__ = [
     "perturbation",
     "point_hits",
     "positive_percentile",
-    "random_bank_scores",
     "random_banks",
     "random_masks",
     "rank_concepts",

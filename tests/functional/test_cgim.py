@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import ClassMeans, cgim, cgim_reasons, interval
+from quantus_concepts.functional import cgim, cgim_reasons, interval
+from quantus_concepts.functional.concepts.cgim import class_sums
 from reference import cgim as reference
 from reference.comparisons import centred_cgim
 from refusals import refusals
@@ -81,33 +80,21 @@ def test_scale_invariance_where_squares_leave_float32(scale):
         np.testing.assert_allclose(cgim(importance * scale, truth, per), cgim(importance, truth, per), atol=1e-6)
 
 
-def test_class_means_by_hand():
-    means = ClassMeans(3, 2)
-    means.update(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([2, 2]))
+def test_class_sums_by_hand():
+    values, classes = torch.tensor([[1.0, 2.0], [3.0, 6.0], [NAN, NAN], [5.0, 1.0]]), torch.tensor([2, 2, 2, 0])
     # A sample that does not count is ignored, even if it is NaN.
-    means.update(torch.tensor([[NAN, NAN], [5.0, 1.0]]), torch.tensor([2, 0]), mask=torch.tensor([False, True]))
-    np.testing.assert_array_equal(means.compute(), [[5, 1], [NAN, NAN], [2, 4]])
-    assert means.counts.tolist() == [1, 0, 2]
+    sums, counts = class_sums(values, classes, torch.tensor([True, True, False, True]), 3)
+    assert sums.tolist() == [[5, 1], [0, 0], [4, 8]]
+    assert counts.tolist() == [1, 0, 2]
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 60])
-def test_class_means_agree_with_the_reference_at_any_batch_size(batch_size):
+def test_class_sums_agree_with_the_reference():
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(60, 4, generator=generator)
     classes = torch.randint(0, 5, (60,), generator=generator)
     mask = (torch.rand(60, generator=generator) < 0.6) & (classes != 3)
-    means = ClassMeans(5, 4)
-    for i in range(0, 60, batch_size):
-        rows = slice(i, i + batch_size)
-        means.update(values[rows], classes[rows], mask[rows])
-    np.testing.assert_allclose(means.compute(), reference.class_means(values, classes, 5, mask), atol=1e-12)
-
-
-def test_float32_values_are_summed_in_float64():
-    means = ClassMeans(1, 1)
-    for _ in range(3):
-        means.update(torch.full((1000, 1), 0.1), torch.zeros(1000, dtype=torch.int64))
-    assert means.compute().item() == pytest.approx(torch.tensor(0.1).double().item(), abs=1e-14)
+    sums, counts = class_sums(values, classes, mask, 5)
+    np.testing.assert_allclose(sums / counts[:, None], reference.class_means(values, classes, 5, mask), atol=1e-12)
 
 
 def test_correlation_by_hand():
@@ -177,25 +164,6 @@ def test_correlation_of_an_oracle_and_of_permuted_classes():
     assert min(cosines) > 0.5
 
 
-def test_means_of_several_processes_are_merged():
-    values, classes = torch.tensor([[1.0, 2], [3, 6], [5, 0]]), [0, 0, 1]
-    whole, first, second = (ClassMeans(2, 2) for _ in range(3))
-    whole.update(values, classes)
-    first.update(values[:1], classes[:1])
-    second.update(values[1:], classes[1:])
-    first.merge(second)
-    assert first.compute().tolist() == whole.compute().tolist() == [[2, 4], [5, 0]]
-
-
-def refused_update(*arguments: Any) -> None:
-    means = ClassMeans(4, 3)
-    try:
-        means.update(*arguments)
-    finally:
-        assert means.counts.tolist() == [0, 0, 0, 0]
-        assert means.compute().isnan().all()
-
-
 test_refused = refusals(
     (lambda: cgim(torch.ones(2, 3), torch.ones(3, 2)), r"`class_concepts` .* \(2, 3\) but got \(3, 2\)"),
     (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3) * 50), "`class_concepts` to lie in .*Divide percentages"),
@@ -203,16 +171,5 @@ test_refused = refusals(
     (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3), per="concepts"), "`per` to be one of .*mean 'concept'"),
     (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 3), per="image"), "`per` to be one of"),
     (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 2)), r"`class_concepts` to have shape \(K, L\)"),
-    (lambda: ClassMeans(0, 3), "`n_classes` to be at least 1"),
-    (lambda: ClassMeans(2, 0), "`n_concepts` to be at least 1"),
-    (lambda: ClassMeans(2, 2, dtype=torch.int64), "`dtype` to be of a floating-point dtype but got torch.int64"),
-    (lambda: ClassMeans(2, 3).merge(ClassMeans(2, 2)), r"`other` .* \(K, L\) = \(2, 3\) but got \(2, 2\)"),
-    (lambda: refused_update(torch.ones(2, 3), [0, 4]), "`classes` to hold class indices 0 to 3 but .* 0 to 4"),
-    (lambda: refused_update(torch.ones(2, 3), [-1, 0]), "`classes` .* from -1 to 0"),
-    (lambda: refused_update(torch.ones(2, 3), [0.5, 1]), "`classes` to hold indices"),
-    (lambda: refused_update(torch.ones(2, 2), [0, 1]), r"`values` to have shape .* but got \(2, 2\)"),
-    (lambda: refused_update(torch.ones(2, 3), [0]), r"`classes` to have shape \(N,\) = \(2,\)"),
-    (lambda: refused_update(torch.ones(2, 3), [0, 1], [True]), r"`mask` to have shape \(N,\) = \(2,\)"),
-    (lambda: refused_update(torch.ones(2, 3), [0, 1], [0.5, 1]), "`mask` to hold only 0 and 1"),
     error=(TypeError, ValueError),
 )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from quantus_concepts.functional import cem, random_bank_scores, random_banks
+from captum_concepts import ConceptBank, PostHocCBM
+from quantus_concepts.functional import cem, random_banks
 from quantus_concepts.functional.statistics.intervals import distribution, interval
-from reference.cem import cem as reference_cem
-from reference.cgim import cgim as reference_cgim
-from reference.cgim import class_means
-from reference.comparisons import cem_gain, centred_cgim
+from quantus_concepts.metrics import UsualMetrics, score_concepts
 
 N_CLASSES, N_CONCEPTS, WIDTH = 10, 20, 64
 
@@ -43,11 +42,6 @@ def photographs() -> dict[str, Tensor]:
     }
 
 
-@pytest.fixture(scope="module")
-def scores(photographs) -> dict[tuple[str, str], Tensor]:
-    return random_bank_scores(**photographs)
-
-
 def test_intervals_over_predicted_classes_hold_chance_as_often_as_they_say(photographs):
     present = photographs["concept_labels"]
     # What random directions score on average: every concept is as likely as any to come first.
@@ -69,32 +63,6 @@ def test_intervals_over_predicted_classes_hold_chance_as_often_as_they_say(photo
         assert np.mean(covered[name, "images"]) < 0.6, name
 
 
-@pytest.mark.parametrize("only_correct", [False, True])
-def test_scores_agree_with_the_formulas_one_number_at_a_time(photographs, only_correct):
-    data = {key: value if key.startswith("class") else value[::20] for key, value in photographs.items()}
-    scores = random_bank_scores(**data, top_l=3, n_banks=2, seed=5, only_correct=only_correct)
-    banks = random_banks(data["features"], data["labels"], N_CONCEPTS, N_CLASSES, n_banks=2, seed=5)
-    truth = data["class_concepts"].numpy()
-    for number, bank in enumerate(banks):
-        theta = bank.head.weight.detach().double().numpy()
-        u = data["test_features"].double().numpy() @ bank.cavs.double().numpy().T + bank.intercepts.double().numpy()
-        predicted = (u @ theta.T + bank.head.bias.detach().double().numpy()).argmax(1)
-        correct = predicted == data["test_labels"].numpy()
-        of_cem = correct if only_correct else np.full(len(u), True)
-        for name, importance in {"weight": theta[predicted], "value": u, "contribution": theta[predicted] * u}.items():
-            present = data["concept_labels"][of_cem]
-            means = theta if name == "weight" else class_means(importance, predicted, N_CLASSES, correct)
-            expected = {
-                "CEM": reference_cem(importance[of_cem], present, 3),
-                "CEM gain": cem_gain(importance[of_cem], present, 3),
-                "CGIM": reference_cgim(means, truth, "concept"),
-                "CGIM correlation": centred_cgim(means, truth, "concept"),
-            }
-            for metric, column in expected.items():
-                # float32 through one product of 64 numbers.
-                assert float(scores[metric, name][number]) == pytest.approx(np.nanmean(column), abs=1e-4), metric
-
-
 def test_banks_drawn_in_parts_are_those_of_one_call_and_raw_values_have_no_boundary(photographs):
     x = photographs["features"][::20]
     few = x, photographs["labels"][::20], 3, N_CLASSES
@@ -108,12 +76,24 @@ def test_banks_drawn_in_parts_are_those_of_one_call_and_raw_values_have_no_bound
     torch.testing.assert_close(part.cavs.norm(dim=1), torch.ones(3))
 
 
+@pytest.fixture(scope="module")
+def scores(photographs) -> pd.DataFrame:
+    """The rows of 39 random banks, by metric and explanation."""
+    banks = list(random_banks(photographs["features"], photographs["labels"], N_CONCEPTS, N_CLASSES))
+    model = PostHocCBM(nn.Identity(), ConceptBank(banks[0].cavs, banks[0].intercepts), banks[0].head).eval()
+    images = [tuple(photographs[name] for name in ("test_features", "test_labels", "concept_labels"))]
+    truth = photographs["class_concepts"]
+    table = score_concepts(model, images, UsualMetrics(top_l=[1]), class_concepts=truth, controls=banks)
+    rows = table[(table["model"] == "control") & (table["item"] == "") & (table["item_kind"] != "class")]
+    return rows[(rows["set"] == "all") | (rows["metric"] == "CGIM")].set_index(["metric", "explanation"])
+
+
 def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
-    mean, low, high = distribution(scores["CGIM", "contribution"])
+    mean, low, high = scores.loc[("CGIM", "contribution"), ["value", "low", "high"]]
     # Which is why nothing is held against 0.
     assert 0.05 < low < mean < high
     for name in ("weight", "value"):
-        mean, low, high = distribution(scores["CGIM", name])
+        low, high = scores.loc[("CGIM", name), ["low", "high"]]
         assert low < 0 < high
 
 
@@ -124,29 +104,10 @@ def test_true_concepts_lie_above_the_distribution(photographs, scores):
     cavs = torch.linalg.lstsq(x - x.mean(0), centred).solution.T
     u = (photographs["test_features"] - x.mean(0)) @ torch.nn.functional.normalize(cavs, dim=1).T
     ours = cem(u, photographs["concept_labels"]).mean()
-    _, _, high = distribution(scores["CEM", "value"])
-    assert ours > high + 0.2
+    assert ours > scores.loc[("CEM", "value"), "high"] + 0.2
 
 
 def test_distribution_literal():
     assert distribution(np.arange(39) / 10) == pytest.approx((1.9, 0.0, 3.8))
     assert distribution([0.5, float("nan")]) == (0.5, 0.5, 0.5)
     assert np.isnan(distribution([float("nan")])).all()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"labels": torch.arange(19) % 2}, r"`labels` .*\(N,\) = \(20,\)"),
-        ({"test_labels": torch.arange(20) % 3}, r"`test_labels` to lie in \[0, 1\]"),
-        ({"features": torch.full((20, 4), torch.nan)}, "`features` to be finite"),
-        ({"class_concepts": torch.ones(2, 3) * 50}, "`class_concepts` .*Divide percentages"),
-        ({"concept_labels": torch.ones(20, 3) / 2}, "`concept_labels` to hold only 0 and 1"),
-    ],
-)
-def test_refused(changed: dict[str, Tensor], message: str):
-    features, labels = torch.ones(20, 4), torch.arange(20) % 2
-    good = {"features": features, "labels": labels, "test_features": features, "test_labels": labels}
-    truth = {"concept_labels": torch.ones(20, 3), "class_concepts": torch.ones(2, 3)}
-    with pytest.raises(ValueError, match=message):
-        random_bank_scores(**{**good, **truth, **changed})

@@ -57,8 +57,8 @@ def random_banks(
     """Draw random directions in place of concepts, and fit a head on the values of each draw.
 
     No backbone runs: it takes the embeddings on which a concept bank was fitted. The scores of these banks are the
-    distribution with which that of a real bank is compared (`quantus_concepts.functional.random_bank_scores` for CEM
-    and CGIM). One draw is not enough: a ranking by weight names one concept for each class, so that ten classes are
+    distribution with which that of a real bank is compared (``quantus_concepts.score_concepts(..., controls=banks)``).
+    One draw is not enough: a ranking by weight names one concept for each class, so that ten classes are
     ten coin tosses, regardless of the number of images.
 
     Parameters

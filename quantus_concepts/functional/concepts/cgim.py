@@ -2,171 +2,26 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Self
-
 import torch
 from torch import Tensor
 
-from captum_concepts.support.checks import check_axes, check_choice, check_shape, check_whole
-from captum_concepts.support.running import at_least_float32, to_host
-from captum_concepts.support.shown import describe
+from captum_concepts.support.checks import check_axes, check_choice
+from captum_concepts.support.running import at_least_float32
 from quantus_concepts.functional.arguments import (
     Numbers,
     check_within,
-    check_zero_one,
-    to_classes,
     to_floats,
-    to_tensor,
 )
 
 
-class ClassSums:
-    """Sums and counts of rows by class, without checks of what is added."""
-
-    def __init__(
-        self,
-        n_classes: int,
-        n_concepts: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float64,
-    ) -> None:
-        self.sums = torch.zeros(n_classes, n_concepts, device=device, dtype=dtype)
-        self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
-
-    def add(self, values: Tensor, classes: Tensor, enters: Tensor) -> None:
-        """Add the rows of `values` (N, L) that enter (N,) to the sums of their classes (N,), all on one device."""
-        # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
-        rows = classes.masked_fill(~enters, 0)
-        self.sums.index_add_(0, rows, values.to(self.sums).masked_fill(~enters[:, None], 0))
-        self.counts.index_add_(0, rows, enters.to(torch.int64))
-
-    def add_sums(self, other: ClassSums) -> None:
-        """Add the sums and counts of other samples."""
-        self.sums += other.sums.to(self.sums)
-        self.counts += other.counts.to(self.counts)
-
-    def to(self, device: torch.device | str) -> Self:
-        """Return a copy on a device."""
-        moved = copy.copy(self)
-        moved.sums, moved.counts = self.sums.to(device, copy=True), self.counts.to(device, copy=True)
-        return moved
-
-    def on_host(self) -> Self:
-        """Return the same sums on the CPU, in one transfer."""
-        moved = copy.copy(self)
-        moved.sums, moved.counts = to_host(self.sums, self.counts)
-        return moved
-
-    def compute(self) -> Tensor:
-        """Return the means so far.
-
-        Returns
-        -------
-        Tensor
-            (K, L); NaN in the rows of classes without a sample.
-        """
-        return self.sums / self.counts[:, None]
-
-
-class ClassMeans(ClassSums):
-    """Mean of rows over the samples of each class, one batch at a time; keeps only sums and counts.
-
-    Over the correctly predicted samples it gives the paper's U* from concept values (Aysel et al. 2025, section
-    3.2), and its theta from the gradients of a linear head.
-
-    Parameters
-    ----------
-    n_classes : int
-        K.
-    n_concepts : int
-        L.
-    device : torch.device or str, optional
-        Device of the sums; the default device if None.
-    dtype : torch.dtype
-        Dtype of the sums.
-
-    Raises
-    ------
-    ValueError
-        If a number is smaller than 1.
-    TypeError
-        If `dtype` is not floating-point.
-
-    Attributes
-    ----------
-    counts : Tensor
-        (K,) of int64: samples of each class so far.
-    """
-
-    def __init__(
-        self,
-        n_classes: int,
-        n_concepts: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float64,
-    ) -> None:
-        if not dtype.is_floating_point:
-            raise TypeError(f"Expected argument `dtype` to be of a floating-point dtype but got {dtype}.")
-        n_classes, n_concepts = check_whole("n_classes", n_classes, 1), check_whole("n_concepts", n_concepts, 1)
-        super().__init__(n_classes, n_concepts, device, dtype)
-
-    def __repr__(self) -> str:
-        return describe(self, n_classes=len(self.counts), n_concepts=self.sums.shape[1])
-
-    @torch.no_grad()
-    def update(self, values: Numbers, classes: Numbers, mask: Numbers | None = None, *, checked: bool = False) -> None:
-        """Add a batch.
-
-        Parameters
-        ----------
-        values : array_like
-            (N, L), on any device. NaN makes its class NaN from then on.
-        classes : array_like
-            (N,) of int, in [0, K).
-        mask : array_like, optional
-            (N,) of bool: the samples that count, the correctly predicted ones for instance; all if None. The
-            values of the others are ignored.
-        checked : bool
-            Whether classes are known to lie in [0, K): then nothing waits for the device they are on.
-
-        Raises
-        ------
-        ValueError
-            If a shape is wrong or a class outside [0, K); nothing is added then.
-        """
-        n_classes, n_concepts = self.sums.shape
-        values, classes = to_floats("values", values), to_classes("classes", classes)
-        mask = None if mask is None else to_tensor("mask", mask)
-        check_axes(values=(values, f"N {n_concepts}"), classes=(classes, "N"), mask=(mask, "N"))
-        if mask is not None:
-            check_zero_one("mask", mask)
-            mask = mask.bool()
-        counted = classes if mask is None or checked else classes[mask.to(classes.device)]
-        if not checked and ((counted < 0) | (counted >= n_classes)).any():
-            raise ValueError(
-                f"Expected argument `classes` to hold class indices 0 to {n_classes - 1} but got values from "
-                f"{int(counted.min())} to {int(counted.max())}."
-            )
-        device = self.sums.device
-        classes = classes.to(device)
-        self.add(values, classes, torch.ones_like(classes, dtype=torch.bool) if mask is None else mask.to(device))
-
-    def merge(self, other: ClassMeans) -> None:
-        """Add what another one has collected, in another process for instance.
-
-        Parameters
-        ----------
-        other : ClassMeans
-            Means of as many classes and concepts; not changed.
-
-        Raises
-        ------
-        ValueError
-            If it is of other classes or concepts.
-        """
-        check_shape("other", other.sums, ("K", "L"), tuple(self.sums.shape))
-        self.add_sums(other)
+def class_sums(values: Tensor, classes: Tensor, enters: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Return sums (K, L) in float64 and counts (K,) of the rows of values (N, L) that enter (N,), by their classes."""
+    sums = torch.zeros(n_classes, values.shape[1], device=values.device, dtype=torch.float64)
+    # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
+    rows = classes.masked_fill(~enters, 0)
+    sums.index_add_(0, rows, values.to(sums).masked_fill(~enters[:, None], 0))
+    counts = torch.zeros(n_classes, device=values.device, dtype=torch.int64)
+    return sums, counts.index_add_(0, rows, enters.to(torch.int64))
 
 
 @torch.no_grad()

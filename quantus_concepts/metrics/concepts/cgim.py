@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from captum_concepts.support.checks import check_choice
 from captum_concepts.support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.concepts.cgim import NO_CLASS, ClassSums, cgim, cgim_reasons
+from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.batch import Batch
@@ -240,12 +240,11 @@ class CGIM(ConceptMetric):
         if batch.given is not None:
             enters = enters & (labels == torch.as_tensor(batch.given, device=labels.device))
         finite = found.norms.amax(0) < torch.inf
-        sums = ClassSums(n_classes, len(kinds) * n_concepts, importance.device)
-        sums.add(importance.transpose(0, 1).flatten(1), labels, enters & finite)
+        sums, counts = class_sums(importance.transpose(0, 1).flatten(1), labels, enters & finite, n_classes)
         return OfClasses(
             kinds=kinds,
-            sums=sums.sums.unflatten(1, (len(kinds), -1)).transpose(0, 1),
-            counts=sums.counts,
+            sums=sums.unflatten(1, (len(kinds), -1)).transpose(0, 1),
+            counts=counts,
             theta=theta,
             n_used=n_used,
             n_others=n_others,

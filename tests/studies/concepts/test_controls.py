@@ -12,16 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.backbones import Backbone
-from captum_concepts.backbones.embedding import embed
 from quantus_concepts import score_concepts
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.functional import random_bank_scores
-from quantus_concepts.functional.statistics.intervals import distribution
 from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.painted.images import KeptImages, sample_loader
-from quantus_concepts.painted.subject import OracleModel, fit_random_models, oracle_model
+from quantus_concepts.painted.subject import OracleModel, oracle_model
 
 N_CLASSES, SIZE = 10, 64
 ALPHAS = (1.0, 3.0, 6.0)
@@ -122,41 +118,6 @@ def test_the_honest_baselines_lie_between_chance_and_the_oracle(oracle, train, t
             baseline = np.nanmean(scores["CLM", "contribution", 5, alpha, name])
             # Birds stand in the middle: their parts are found better than a point anywhere, and not always.
             assert alpha / 12 < baseline < 0.99
-
-
-def test_the_random_control_is_what_random_bank_scores_gives(train, test):
-    """Of the same draws: the mean over the banks, in float32."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        backbone = Backbone(nn.Sequential(nn.Conv2d(3, 24, 8, 8), nn.ReLU()), "mean", None, 24)
-    some = KeptImages(test, range(N_SEEN))
-    train_set = embed(backbone, sample_loader(KeptImages(train, range(N_KNOWN)), 100))
-    test_set = embed(backbone, sample_loader(some, 100))
-    controls = fit_random_models(backbone, train_set, test.concept_names, N_CLASSES, "margin", N_DRAWN, 5)
-    table = table_of(controls[0], some, train, controls={"random": controls}, control_stride=N_SEEN, top_l=(3,))
-    control = table[(table["model"] == "random") & (table["item"] == "")].set_index(["metric", "explanation"])
-    for which in ("all", "correct"):
-        expected = random_bank_scores(
-            train_set.features,
-            train_set.labels,
-            test_set.features,
-            some.labels,
-            some.concept_labels,
-            train.class_concepts,
-            top_l=3,
-            only_correct=which == "correct",
-            n_banks=N_DRAWN,
-            seed=5,
-        )
-        for explanation in ("weight", "value", "contribution"):
-            rows = control.loc[[("CEM", explanation)]]
-            mean, low, high = distribution(expected["CEM", explanation])
-            row = rows[rows["set"] == which].iloc[0]
-            np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
-            rows = control.loc[[("CGIM", explanation)]]
-            mean, low, high = distribution(expected["CGIM", explanation])
-            row = rows[rows["item_kind"] == "concept"].iloc[0]
-            np.testing.assert_allclose((row["value"], row["low"], row["high"]), (mean, low, high), rtol=1e-5)
 
 
 def test_the_oracle_takes_unknown_images_for_an_error(oracle):
