@@ -56,7 +56,7 @@ class ConceptAccuracy(Observer):
         """Compare the concepts of some samples."""
         threshold = cast(float, batch.threshold)
         right = ((batch.values >= threshold) == (batch.tensor("concept_labels") > 0.5)).float()
-        concepts = metrics[0].concepts
+        right, concepts = right.masked_fill(batch.values.isnan(), torch.nan), metrics[0].concepts
         right = right if concepts is None else right[:, concepts.to(right.device)]
         return Scored(right.mean(1), clusters=batch.predicted.int())
 
@@ -98,5 +98,6 @@ class NegativeFirst(Observer):
     def observe(cls, metrics: Sequence[NegativeFirst], batch: Batch) -> Scored:
         """Look at the value of the first concept of some samples."""
         found = batch.importance((cls.importance,), batch.values.shape[1], "concept_labels")
-        negative = batch.values.gather(1, found.order[0, :, :1])[:, 0] < 0
-        return Scored(negative, clusters=batch.classes.int())
+        # NaN, which ranks first, has no sign.
+        first = batch.values.gather(1, found.order[0, :, :1])[:, 0]
+        return Scored((first < 0).float().masked_fill(first.isnan(), torch.nan), clusters=batch.classes.int())

@@ -351,6 +351,11 @@ class Result:
             self.reasons = self.reasons()
         return self.reasons
 
+    def commonest_reason(self) -> str:
+        """Return the commonest reason why scores are undefined, with its count; "" without any."""
+        counted = max(self.told().items(), key=lambda item: item[1].n, default=None)
+        return "" if counted is None else f"{counted[0]} ({counted[1].n} of {counted[1].total} {counted[1].unit})"
+
     def describe(self, method: object) -> str:
         """Write why scores are undefined, of an explanation method of this name."""
         name = "" if method is None else f" {method!r}"

@@ -163,7 +163,8 @@ def score_concepts(
         recital pairs of class and concept put in; for interventions and class recital the true classes;
         CGIM and the commonest concept have none: compare CGIM with the range of random banks); ``n`` defined scores and
         ``undefined`` ones; ``chance``, the labels' density for CEM, 0 for CEM gain, alpha / 12 for CLM (more where a
-        part has several places, see `CLM`), 1/2 for S+ and S-.
+        part has several places, see `CLM`), 1/2 for S+ and S-; ``reason``, the commonest one why scores are undefined,
+        with its count, of the models.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,

@@ -38,6 +38,7 @@ COLUMNS: dict[str, Any] = {
     "n": 0,
     "undefined": 0,
     "chance": math.nan,
+    "reason": "",
 }
 
 
@@ -128,8 +129,11 @@ def _rows_of(
         return [fields | result.summary | {"chance": mean_chance(result)}]
     if metric.of_samples:
         row = score_row(result.scores, metric.bounds, result.clusters, intervals=intervals, **fields)
-        return [row | {"chance": mean_chance(result)}]
+        reason = result.commonest_reason() if row["undefined"] and intervals else ""
+        return [row | {"chance": mean_chance(result), "reason": reason}]
     items = item_rows(result.scores, names[fields["item_kind"]], **fields)
+    if items[0]["undefined"] and intervals:
+        items[0]["reason"] = result.commonest_reason()
     # The items of a baseline say nothing.
     return items[:1] if metric.baseline else items
 
