@@ -221,8 +221,9 @@ def evaluate(
                 for call, outcome in zip(calls, outcomes, strict=True):
                     scores = outcome.scores if agg_func is None else outcome.aggregate(agg_func)
                     results_by_method[method][name][call] = scores
-                    numbers = {"scores": outcome.scores, "record": outcome.record, "clusters": y_batch}
-                    row_of = partial(summary_row, metric=name, **numbers)
+                    row_of = partial(
+                        summary_row, metric=name, scores=outcome.scores, record=outcome.record, clusters=y_batch
+                    )
                     if outcome.is_final:
                         rows_of_any[name, call] = row_of(ANY_METHOD, error=outcome.error) | {"call": call}
                     else:

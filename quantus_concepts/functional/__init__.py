@@ -10,6 +10,14 @@ from quantus_concepts.functional.attribution.patch_objective import patch_object
 from quantus_concepts.functional.attribution.regions import point_hits, threshold_hits
 from quantus_concepts.functional.attribution.relative import Estimate, RelativeContrast, relative_contrast
 from quantus_concepts.functional.attribution.upsampling import upsample
+from quantus_concepts.functional.bottleneck.completeness import completeness
+from quantus_concepts.functional.bottleneck.leakage import (
+    Leakage,
+    concept_set_ceiling,
+    concept_task_leakage,
+    interconcept_leakage,
+)
+from quantus_concepts.functional.bottleneck.sparse_heads import SparseHeads, sparse_head_path
 from quantus_concepts.functional.concepts.cem import cem
 from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
@@ -40,9 +48,11 @@ __all__ = [
     "Discoveries",
     "Estimate",
     "FaithfulnessScores",
+    "Leakage",
     "Movement",
     "RandomBank",
     "RelativeContrast",
+    "SparseHeads",
     "SubstitutionScores",
     "SurrogateFidelity",
     "adjust_p_values",
@@ -56,7 +66,10 @@ __all__ = [
     "class_recital",
     "clm",
     "commonest_concept",
+    "completeness",
     "concept_attribution",
+    "concept_set_ceiling",
+    "concept_task_leakage",
     "delete_concepts",
     "explained_variance",
     "faithfulness",
@@ -64,6 +77,7 @@ __all__ = [
     "group_choice",
     "idr",
     "iir",
+    "interconcept_leakage",
     "interval",
     "intervene_values",
     "intervention_counts",
@@ -87,6 +101,7 @@ __all__ = [
     "relative_contrast",
     "relevance_ranks",
     "seeds_interval",
+    "sparse_head_path",
     "substitution",
     "surrogate_fidelity",
     "threshold_hits",

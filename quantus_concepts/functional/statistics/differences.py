@@ -151,7 +151,7 @@ def _compare(a: np.ndarray, b: np.ndarray, clusters: np.ndarray, bounds: tuple[f
             estimate = cluster_estimate(by_image, None)
     rounding = 8 * np.finfo(float).eps * float(np.abs(scores).max())
     low, high, p = _t_test(difference, estimate, rounding, limits)
-    return Difference(*scores.mean(1).tolist(), difference, low, high, n, undefined, p)
+    return Difference(float(scores[0].mean()), float(scores[1].mean()), difference, low, high, n, undefined, p)
 
 
 def _limits(scores: np.ndarray, bounds: tuple[float, float] | None) -> tuple[float, float]:

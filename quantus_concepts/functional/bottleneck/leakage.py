@@ -1,0 +1,281 @@
+"""Leakage: what concept values say about the class, or about other concepts, beyond what the concept itself says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_concepts.support.checks import check_axes, check_finite, check_whole
+from captum_concepts.support.shown import one_line
+from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_classes, to_floats, to_tensor
+
+
+class Leakage(NamedTuple):
+    """Leakage with its permutation test.
+
+    Attributes
+    ----------
+    scores : Tensor
+        Leakage less the mean of its null distribution, 0 on average without leakage; it may be negative.
+    p : Tensor
+        The share of all draws, the observed one included, that leak as much: small if there is leakage.
+    published : Tensor
+        The difference of the papers, by the same estimate of information but without a null, and not clipped at 0.
+    """
+
+    scores: Tensor
+    p: Tensor
+    published: Tensor
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+
+@torch.no_grad()
+def concept_task_leakage(
+    values: Numbers,
+    classes: Numbers,
+    concepts: Numbers,
+    n_bins: int = 8,
+    n_permutations: int = 39,
+    seed: int = 0,
+) -> Leakage:
+    r"""Return how much each concept value says about the class that its concept does not: concept-task leakage (CTL).
+
+    The score is the information that a value u adds to its true concept c about the class y, as a share of the entropy
+    of y: :math:`I(u; y \mid c) / H(y)`, less its mean over draws in which the values of images with the same c have
+    changed places, which tell nothing else about y. Parisini et al. (2025), "Leakage and Interpretability in
+    Concept-Based Models", define CTL as :math:`(I(u; y) - I(c; y)) / H(y)` and clip it at 0: that is ``published``,
+    without clipping, which would make noise positive. Both are the same for a value that determines its concept; a
+    noisy value has a negative published score, whatever it leaks.
+
+    Leakage is not always bad: with concepts that do not give the class (`concept_set_ceiling`) a value has to say more
+    to be of use.
+
+    Parameters
+    ----------
+    values : array_like
+        (N, L) concept values u.
+    classes : array_like
+        (N,) true classes y.
+    concepts : array_like
+        (N, L) of 0/1, the true concepts c.
+    n_bins : int
+        Values are discretised in so many bins of equal frequency; equal values share one.
+    n_permutations : int
+        Draws of the null distribution. The smallest p is ``1 / (n_permutations + 1)``.
+    seed : int
+        Random seed of the draws.
+
+    Returns
+    -------
+    Leakage
+        ``scores``, ``p`` and ``published`` (L,), on the device of `values`; NaN (p = 1) if there is a single class.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, values are not finite, concepts are not 0/1, or a number is too small.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import concept_task_leakage
+    >>> concepts = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(50, 1)
+    >>> classes = concepts.amax(1)  # one or the other
+    >>> values = torch.stack([concepts[:, 0], classes], 1)  # the second one copies the class
+    >>> leakage = concept_task_leakage(values, classes, concepts)
+    >>> leakage.published.round(decimals=4).tolist(), leakage.p.tolist()
+    ([0.0, 0.6163], [1.0, 0.02500000037252903])
+    """
+    labels = to_classes("classes", classes)
+    values, concepts = _checked(values, concepts, n_bins, n_permutations, labels)
+    members: Tensor = labels.to(values.device).unique(return_inverse=True)[1]
+    n_classes = int(members.max()) + 1
+    bins = discretise(values, n_bins)
+    entropy = _entropies(members[None], n_classes)
+    with_class = concepts * n_classes + members
+
+    def cells(bins: Tensor) -> Tensor:
+        return _entropies(bins * 2 * n_classes + with_class, n_bins * 2 * n_classes)
+
+    # I(u; y | c) = H(u, c) + H(y, c) - H(u, y, c) - H(c); only H(u, y, c) changes with a draw within strata of c.
+    observed, constant = cells(bins), _entropies(bins * 2 + concepts, 2 * n_bins)
+    constant = constant + _entropies(with_class, 2 * n_classes) - _entropies(concepts, 2)
+    draws = torch.stack([cells(drawn) for drawn in _shuffled(bins, concepts, n_permutations, seed)])
+    own = _entropies(bins, n_bins) - _entropies(bins * n_classes + members, n_bins * n_classes)
+    truth = _entropies(concepts, 2) - _entropies(with_class, 2 * n_classes)
+    scale = torch.where(entropy > 0, entropy, torch.nan)
+    return _result(constant - observed, constant - draws, (own - truth) / scale, scale)
+
+
+@torch.no_grad()
+def interconcept_leakage(
+    values: Numbers,
+    concepts: Numbers,
+    n_bins: int = 8,
+    n_permutations: int = 39,
+    seed: int = 0,
+) -> Leakage:
+    r"""Return how much two concept values say about each other beyond their concepts: inter-concept leakage (ICL).
+
+    The score of a pair is :math:`I(u_j; u_k) / \sqrt{H(u_j) H(u_k)}`, less its mean over draws in which the values of
+    each concept have changed places among the images with the same truth of this concept. Parisini et al. (2025)
+    subtract that of the true concepts, :math:`I(c_j; c_k) / \sqrt{H(c_j) H(c_k)}`: that is ``published``, without
+    clipping.
+
+    Parameters
+    ----------
+    values : array_like
+        (N, L) concept values u.
+    concepts : array_like
+        (N, L) of 0/1, the true concepts c.
+    n_bins : int
+        As in `concept_task_leakage`, like the others.
+    n_permutations : int
+        Draws of the null distribution.
+    seed : int
+        Random seed of the draws.
+
+    Returns
+    -------
+    Leakage
+        ``scores``, ``p`` and ``published`` (L, L), symmetric, on the device of `values`; NaN (p = 1) on the diagonal,
+        and where a value or (published) a concept does not vary.
+
+    Raises
+    ------
+    ValueError
+        As `concept_task_leakage`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import interconcept_leakage
+    >>> concepts = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(50, 1)
+    >>> values = concepts @ torch.tensor(
+    ...     [[1.0, 0.0], [0.5, 1.0]]
+    ... )  # the first one also has half of the second
+    >>> leakage = interconcept_leakage(values, concepts)
+    >>> round(leakage.published[0, 1].item(), 4), round(leakage.p[0, 1].item(), 3)
+    (0.7071, 0.025)
+    """
+    values, concepts = _checked(values, concepts, n_bins, n_permutations)
+    bins = discretise(values, n_bins)
+
+    def scaled(bins: Tensor, n_bins: int) -> Tensor:
+        own = _entropies(bins, n_bins)
+        lengths = (own[:, None] * own).sqrt()
+        information = own[:, None] + own - _pair_entropies(bins, n_bins)
+        return information / torch.where(lengths > 0, lengths, torch.nan).fill_diagonal_(torch.nan)
+
+    observed = scaled(bins, n_bins)
+    draws = torch.stack([scaled(drawn, n_bins) for drawn in _shuffled(bins, concepts, n_permutations, seed)])
+    return _result(observed, draws, observed - scaled(concepts, 2))
+
+
+@torch.no_grad()
+def concept_set_ceiling(concepts: Numbers, classes: Numbers) -> float:
+    """Return the best accuracy that any head can have on the true concepts of these images.
+
+    Of the images with the same concepts a head is right on those of one class at most: the ceiling is the sum over
+    distinct rows of the largest class count, divided by N. A model with a higher accuracy leaks: its values say more
+    than the concepts.
+
+    Parameters
+    ----------
+    concepts : array_like
+        (N, L) of 0/1.
+    classes : array_like
+        (N,) true classes.
+
+    Returns
+    -------
+    float
+        In (0, 1].
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or concepts are not 0/1.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import concept_set_ceiling
+    >>> concept_set_ceiling([[0, 1], [0, 1], [0, 1], [1, 1]], [0, 0, 1, 2])
+    0.75
+    """
+    rows, labels = to_tensor("concepts", concepts), to_classes("classes", classes)
+    check_axes(concepts=(rows, "N L"), classes=(labels, "N"))
+    check_zero_one("concepts", rows)
+    if not len(rows):
+        raise ValueError("Expected argument `concepts` to have at least one row but got none.")
+    _, group = rows.unique(dim=0, return_inverse=True)
+    pairs, counts = torch.stack([group, labels.to(group)], 1).unique(dim=0, return_counts=True)
+    largest = counts.new_zeros(int(group.max()) + 1).scatter_reduce(0, pairs[:, 0], counts, "amax")
+    return float(largest.sum()) / len(rows)
+
+
+def discretise(values: Tensor, n_bins: int) -> Tensor:
+    """Return the bin of each of the values (L, N), by its mean rank in its row, so that equal values share a bin."""
+    ordered = values.sort(1).values
+    below, up_to = (torch.searchsorted(ordered, values, right=right) for right in (False, True))
+    return (below + up_to) * n_bins // (2 * values.shape[1])
+
+
+def _checked(
+    values: Numbers, concepts: Numbers, n_bins: int, n_permutations: int, classes: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return values and concepts with a row (L, N) for each concept, or raise."""
+    values = to_floats("values", values)
+    labels = to_tensor("concepts", concepts).to(values.device)
+    check_axes(values=(values, "N L"), concepts=(labels, "N L"), classes=(classes, "N"))
+    check_finite("values", values)
+    check_zero_one("concepts", labels)
+    check_whole("n_bins", n_bins, 2)
+    check_whole("n_permutations", n_permutations, 1)
+    if not len(values):
+        raise ValueError("Expected argument `values` to have at least one row but got none.")
+    return values.T.contiguous(), labels.T.long().contiguous()
+
+
+def _entropies(cells: Tensor, n_cells: int) -> Tensor:
+    """Return the entropy (L,) of the cells (L, N), numbers from 0 to n_cells - 1, in nats."""
+    n_concepts, n = cells.shape
+    places = cells + n_cells * torch.arange(n_concepts, device=cells.device)[:, None]
+    counts = places.flatten().bincount(minlength=n_cells * n_concepts).view(n_concepts, n_cells)
+    # Counts are few numbers: a table of their terms is quicker than as many logarithms.
+    terms = torch.special.entr(torch.arange(n + 1, device=cells.device, dtype=_precise(cells)) / n)
+    return terms[counts].sum(1)
+
+
+def _pair_entropies(bins: Tensor, n_bins: int) -> Tensor:
+    """Return the joint entropy (L, L) of each pair of rows of bins (L, N): all tables by one matrix product."""
+    n_concepts, n = bins.shape
+    table = (bins[:, None] == torch.arange(n_bins, device=bins.device)[:, None]).to(torch.float32).flatten(0, 1)
+    counts = (table @ table.T).view(n_concepts, n_bins, n_concepts, n_bins)
+    return torch.special.entr(counts / n).sum((1, 3)).to(_precise(bins))
+
+
+def _precise(tensor: Tensor) -> torch.dtype:
+    # Apple's GPUs have no float64.
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
+def _shuffled(bins: Tensor, strata: Tensor, n: int, seed: int) -> Iterator[Tensor]:
+    """Yield bins (L, N) n times, in which those of one concept and stratum have changed places at random."""
+    generator = torch.Generator(bins.device).manual_seed(seed)
+    own = strata.argsort(stable=True, dim=1)
+    for _ in range(n):
+        keys = torch.rand(bins.shape, generator=generator, device=bins.device)
+        yield torch.empty_like(bins).scatter_(1, own, bins.gather(1, (strata + keys).argsort(1)))
+
+
+def _result(observed: Tensor, draws: Tensor, published: Tensor, scale: Tensor | float = 1.0) -> Leakage:
+    # What differs by rounding is as much.
+    extreme = ~(draws < observed - 1e-6 * observed.abs().clamp(min=1e-3))
+    p = (1 + extreme.sum(0)) / (len(draws) + 1)
+    return Leakage(*(part.float() for part in ((observed - draws.mean(0)) / scale, p, published)))

@@ -1,0 +1,80 @@
+"""Leakage with loops over images, from the definitions of information, and the best head of a concept table."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+
+def entropy(cells):
+    """Entropy of cells, which may be tuples, in nats."""
+    n = len(cells)
+    return -sum(count / n * math.log(count / n) for count in Counter(cells).values())
+
+
+def bins_of(column, n_bins):
+    """Equal frequency: by the mean rank of equal values."""
+    n = len(column)
+    ranks = [sum(other < value for other in column) + sum(other <= value for other in column) for value in column]
+    return [rank * n_bins // (2 * n) for rank in ranks]
+
+
+def information(a, b):
+    return entropy(a) + entropy(b) - entropy(list(zip(a, b, strict=True)))
+
+
+def information_given(a, b, c):
+    """I(a; b | c) as the mean over the values of c."""
+    total = 0.0
+    for value in set(c):
+        rows = [i for i in range(len(c)) if c[i] == value]
+        total += len(rows) / len(c) * information([a[i] for i in rows], [b[i] for i in rows])
+    return total
+
+
+def concept_task_leakage(values, classes, concepts, n_bins):
+    """Return the information beyond the concept, and the published difference, without a null."""
+    beyond, published = [], []
+    for j in range(values.shape[1]):
+        u, c = bins_of(values[:, j].tolist(), n_bins), concepts[:, j].tolist()
+        y = classes.tolist()
+        beyond.append(information_given(u, y, c) / entropy(y))
+        published.append((information(u, y) - information(c, y)) / entropy(y))
+    return np.array(beyond), np.array(published)
+
+
+def interconcept_leakage(values, concepts, n_bins):
+    """Return the scaled information of values, and the published difference, without a null."""
+    n_concepts = values.shape[1]
+    own, published = np.full((2, n_concepts, n_concepts), math.nan)
+    for j in range(n_concepts):
+        for k in range(n_concepts):
+            if j == k:
+                continue
+            u, v = (bins_of(values[:, i].tolist(), n_bins) for i in (j, k))
+            c, d = (concepts[:, i].tolist() for i in (j, k))
+            own[j, k] = information(u, v) / math.sqrt(entropy(u) * entropy(v))
+            published[j, k] = own[j, k] - information(c, d) / math.sqrt(entropy(c) * entropy(d))
+    return own, published
+
+
+def concept_set_ceiling(concepts, classes):
+    """Name the commonest class of each distinct row."""
+    rows = [tuple(row) for row in concepts]
+    right = 0
+    for row in set(rows):
+        counts = Counter(y for other, y in zip(rows, classes, strict=True) if other == row)
+        right += max(counts.values())
+    return right / len(rows)
+
+
+def elastic_net_objective(values, classes, weights, biases, penalty, mix):
+    """Cross entropy plus the penalty of an elastic net, image by image."""
+    total = 0.0
+    for row, label in zip(values, classes, strict=True):
+        logits = weights @ row + biases
+        total += math.log(sum(math.exp(logit - logits.max()) for logit in logits)) + logits.max() - logits[label]
+    squares = (weights**2).sum() / 2
+    return total / len(values) + penalty * (mix * np.abs(weights).sum() + (1 - mix) * squares)
