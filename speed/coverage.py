@@ -1,6 +1,6 @@
 """Count how often the intervals of the package hold the truth, and how often its tests reject what is true.
 
-python speed/coverage.py            # some minutes on one core
+python speed/coverage.py            # ten minutes on one core
 python speed/coverage.py --quick    # a twentieth of the replicates
 
 Prints the table of docs/coverage.md.
