@@ -337,6 +337,11 @@ def _clusters_of(rows: pd.DataFrame, clusters: Any) -> np.ndarray | None:
             f"there is none. Pass `clusters` as an array (N,) of the images' classes, or None for independent images."
         )
     groups = to_numpy(clusters).ravel()
+    if not pd.api.types.is_integer_dtype(rows["image"]):
+        raise ValueError(
+            "Expected column `image` to number the images, 0 to N - 1, since `clusters` is an array in their order, "
+            f"but got {rows['image'].iloc[0]!r}. Pass the name of a column that has the clusters."
+        )
     last = int(rows["image"].max())
     if last >= len(groups):
         raise ValueError(

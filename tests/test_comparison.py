@@ -265,3 +265,12 @@ def test_seeds_of_two_models() -> None:
     )
     low, high = seeds_interval(first - second, CLASSES, bounds=(-1, 1))
     assert low < by_seed["difference"].mean() < high
+
+
+def test_clusters_in_an_array_need_images_by_number():
+    rng, n = np.random.default_rng(0), 12
+    rows = [
+        dict(model=m, metric="CEM", image=f"{i}.jpg", label=i % 3, value=rng.random()) for m in "AB" for i in range(n)
+    ]
+    with pytest.raises(ValueError, match="`image` to number the images.*but got '0.jpg'"):
+        compare(pd.DataFrame(rows), clusters=np.arange(n) % 3)

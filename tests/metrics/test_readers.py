@@ -11,10 +11,11 @@ from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM, embed, explain_func
 from captum_concepts.support.checks import to_class_indices, to_masks
-from quantus_concepts import CEM, CLM, IDR, IIR, MCS, score_concepts
+from quantus_concepts import CEM, CLM, IDR, IIR, MCS, PASTAScore, score_concepts
 from quantus_concepts.functional import mask_centres
 from quantus_concepts.metrics.contrast.regions import Subject
 from quantus_concepts.metrics.host.checks import to_classes
+from quantus_concepts.pasta import EmbeddedEncoder, Scorer
 
 N, L, K, SIDE = 12, 5, 3, 8
 R = np.random.default_rng(0)
@@ -68,6 +69,13 @@ def test_images_of_uint8_are_those_divided_by_255(cbm: PostHocCBM, classifier: n
     predicted = cbm(torch.tensor(IMAGES)).argmax(1)
     rows = tables[0].query("metric == 'CEM' and explanation == 'value' and set == 'all'")
     assert rows.value.iloc[0] == pytest.approx(np.mean(CEM(LABELS, importance="value")(cbm, LEVELS, predicted)))
+
+
+def test_pictures_of_uint8_are_rated_as_those_divided_by_255() -> None:
+    scorer, maps = Scorer(384, labels=None), R.random((N, 1, SIDE, SIDE)).astype("float32")
+    metric = PASTAScore(scorer, EmbeddedEncoder())
+    levels, floats = (metric(None, images, np.zeros(N, int), maps) for images in (LEVELS, IMAGES))
+    assert levels == floats
 
 
 def test_rows_of_a_table_are_not_divided() -> None:

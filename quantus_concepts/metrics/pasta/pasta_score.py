@@ -16,7 +16,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import as_list, check_choice, different_names, to_numpy
 from captum_concepts.support.files import shorten
-from captum_concepts.support.running import to_model
+from captum_concepts.support.running import floating_images, to_model
 from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
@@ -202,7 +202,8 @@ class PASTAScore(ConceptMetric):
         if not concepts:
             # Check all ranges before anything is embedded; a few images at a time, for the memory.
             for start in range(0, len(x_batch), CHECKED_AT_ONCE):
-                self.denormalisation.check(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
+                images = floating_images(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
+                self.denormalisation.check(images)
         return {"labels": truth["labels"] if "labels" in truth else self._labels_of(y_batch)}
 
     def _labels_of(self, y_batch: np.ndarray) -> np.ndarray:
