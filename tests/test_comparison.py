@@ -269,8 +269,10 @@ def test_seeds_of_two_models() -> None:
 
 def test_clusters_in_an_array_need_images_by_number():
     rng, n = np.random.default_rng(0), 12
-    rows = [
-        dict(model=m, metric="CEM", image=f"{i}.jpg", label=i % 3, value=rng.random()) for m in "AB" for i in range(n)
+    names, labels = [f"{number}.jpg" for number in range(n)], np.arange(n) % 3
+    tables = [
+        pd.DataFrame({"model": model, "metric": "CEM", "image": names, "label": labels, "value": rng.random(n)})
+        for model in "AB"
     ]
-    with pytest.raises(ValueError, match="`image` to number the images.*but got '0.jpg'"):
-        compare(pd.DataFrame(rows), clusters=np.arange(n) % 3)
+    with pytest.raises(ValueError, match=r"`image` to number the images.*but got '0.jpg'"):
+        compare(*tables, clusters=labels)
