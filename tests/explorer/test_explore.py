@@ -103,6 +103,14 @@ def pages() -> dict[str, str]:
     }
 
 
+def test_a_bottleneck_model_has_its_names() -> None:
+    names = ["has_wing_color::red", *(f"concept {j}" for j in range(1, L))]
+    named = BottleneckCBM(network(), linear(6, L), linear(L, K), names, [f"bird {k}" for k in range(K)])
+    data = page_data(explore(named, IMAGES).html)
+    assert data["concepts"][0] == "wing color: red"
+    assert data["classes"] == [f"bird {k}" for k in range(K)]
+
+
 CORRECTIONS = {0: {}, 3: {1: 1.5}, 7: {0: -0.75, 2: 0.25, 4: 2.0}}
 
 
