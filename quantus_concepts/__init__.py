@@ -8,7 +8,7 @@ give importance to what provably does not matter (`MCS`, `IDR`, `IIR`)? All go i
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from captum_concepts.support.lazy import lazily
+from captum_concepts.lazy import lazily
 
 try:
     __version__ = version("quantus-concepts")

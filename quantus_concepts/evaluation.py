@@ -23,7 +23,7 @@ from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
 from captum_concepts.support.checks import as_list, check_keywords, check_mapping, check_whole, to_array
 from captum_concepts.support.running import evaluation_mode, warn_user
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import to_explainer
 from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
@@ -46,6 +46,7 @@ class CallArguments(TypedDict, total=False):
     custom_batch: Any
 
 
+@in_one_line
 class Evaluation(NamedTuple):
     """Result of `evaluate`.
 
@@ -62,9 +63,6 @@ class Evaluation(NamedTuple):
 
     results: Any
     summary: pd.DataFrame
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     def _repr_html_(self) -> str:
         # pandas escapes names; columns that hold nothing tell nothing.

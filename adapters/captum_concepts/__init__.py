@@ -8,7 +8,7 @@ not need `quantus_concepts`.
 
 from typing import TYPE_CHECKING
 
-from captum_concepts.support.lazy import lazily
+from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
     from captum_concepts.attributions.coam import CoAM

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts.support.checks import check_choice, check_range, check_whole, find_names
-from captum_concepts.support.shown import describe, one_line
+from captum_concepts.texts import describe, in_one_line
 
 SPLITS = ("train", "test")
 
@@ -61,6 +61,7 @@ def check_side(name: str, size: int | Sequence[int], low: int, high: int | None 
     return check_whole(name, size, low, high)
 
 
+@in_one_line
 class ConceptSample(NamedTuple):
     """One image and what people said of it.
 
@@ -81,9 +82,6 @@ class ConceptSample(NamedTuple):
     label: int
     concepts: Tensor
     points: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 class ConceptDataset(Dataset[ConceptSample], ABC):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from captum_concepts.support.lazy import check_extra, lazily
+from captum_concepts.lazy import check_extra, lazily
 
 check_extra("diffusers", "diffusion", "Tied Diffusion Guidance")
 

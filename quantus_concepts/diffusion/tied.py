@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from captum_concepts.support.checks import as_list, check_choice, check_kind, check_range, check_whole
-from captum_concepts.support.shown import describe, one_line
+from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.diffusion.schedule import TieSchedule
 
 QUANTILES = ("element", "pixel")
@@ -148,6 +148,7 @@ def _tied_class(base: type) -> type[TiedScheduler]:
     return type(f"Tied{base.__name__}", (TiedScheduler, base), members)
 
 
+@in_one_line
 class TiedPair(NamedTuple):
     """Images generated side by side.
 
@@ -164,9 +165,6 @@ class TiedPair(NamedTuple):
     reference: Any
     guide: Any
     shares: list[float]
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def tied_pair(

@@ -36,7 +36,7 @@ from captum_concepts.support.checks import (
     to_tensor,
 )
 from captum_concepts.support.files import check_target, write_atomically
-from captum_concepts.support.shown import describe, readable_name
+from captum_concepts.texts import describe, readable_name
 from quantus_concepts.explorer.policy import content_policy
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.attribution.regions import point_hits

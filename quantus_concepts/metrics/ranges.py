@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tqdm.auto import tqdm
 
+from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import check_callable, check_choice, check_whole
 from captum_concepts.support.files import reason_of, write_atomically
-from captum_concepts.support.lazy import check_extra
 
 if TYPE_CHECKING:
     from torch import Tensor

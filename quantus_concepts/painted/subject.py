@@ -13,12 +13,12 @@ from torch.utils.data import DataLoader
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Batch, Embeddings, embed
 from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer
 from captum_concepts.models.heads import fit_logistic
 from captum_concepts.support.checks import check_shape, check_whole
-from captum_concepts.support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import random_banks
 from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader

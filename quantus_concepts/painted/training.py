@@ -21,8 +21,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
 from captum_concepts.support.checks import check_range, check_shape
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import device_of, keep_generators, seed_generators
+from captum_concepts.support.running import device_of, keep_generators, progress, seed_generators
 from quantus_concepts.painted.networks import fold_images
 
 #: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from captum_concepts.support.lazy import lazily
+from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
     from quantus_concepts.datasets.ratings.explanations import (

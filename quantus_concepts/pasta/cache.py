@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.files import check_plain_file, clear_abandoned, reason_of, write_atomically
-from captum_concepts.support.shown import describe
+from captum_concepts.texts import describe
 
 # Nothing else may become the name of a file.
 _KEY = re.compile("[0-9a-f]{3,}")

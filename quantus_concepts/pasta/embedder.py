@@ -12,10 +12,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_axes, check_shape, check_whole, different_names, to_array
-from captum_concepts.support.fingerprints import fingerprint_of
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import to_host
+from captum_concepts.support.running import progress, to_host
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -24,7 +23,6 @@ from quantus_concepts.datasets.ratings.explanations import (
     MapExplanation,
 )
 from quantus_concepts.functional.attribution.normalisation import finite_rows
-from quantus_concepts.functional.attribution.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoders.encoder import (
     Encoder,
@@ -35,6 +33,7 @@ from quantus_concepts.pasta.encoders.encoder import (
     check_images,
 )
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
+from quantus_concepts.pasta.encoders.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.presentation import Presentation
 from quantus_concepts.pasta.scorer import Scorer
 

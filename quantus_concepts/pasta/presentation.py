@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from captum_concepts.support.checks import check_choice, check_range, check_whole
-from captum_concepts.support.shown import describe
+from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.functional.attribution.overlay import (
+from quantus_concepts.pasta.encoders.overlay import (
     NORMALISATIONS,
     colour_map,
     masked_levels,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_choice, to_numpy
 from captum_concepts.support.running import keep_numpy_state
-from captum_concepts.support.shown import describe
+from captum_concepts.texts import describe
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import Labels
 from quantus_concepts.pasta.scorer import Scorer

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from captum_concepts.support.checks import check_whole
 from captum_concepts.support.running import without_autocast
-from captum_concepts.support.shown import describe
+from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import check_questions
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder

@@ -22,9 +22,8 @@ from captum_concepts.support.checks import (
     check_whole,
     to_tensor,
 )
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import warn_user
-from captum_concepts.support.shown import one_line
+from captum_concepts.support.running import progress, warn_user
+from captum_concepts.texts import in_one_line
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, check_questions
 from quantus_concepts.datasets.ratings.rated import item_indices
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
@@ -95,6 +94,7 @@ def item_rows(name: str, value: Tensor | ArrayLike | None, n_items: int) -> np.n
 _ROWS_AT_ONCE = 2048
 
 
+@in_one_line
 @dataclass(frozen=True)
 class TrainingSettings:
     """How a scorer is trained; by default as Kazmierczak et al. did (Appendix D.1).
@@ -130,9 +130,6 @@ class TrainingSettings:
     loss: str = "paper"
     weights: Sequence[float] | None = None
 
-    def __repr__(self) -> str:
-        return one_line(self)
-
     def __post_init__(self) -> None:
         check_range("learning_rate", self.learning_rate, 0, 1_000, open_low=True)
         check_range("weight_decay", self.weight_decay, 0, 1_000)
@@ -144,6 +141,7 @@ class TrainingSettings:
         object.__setattr__(self, "weights", check_weights(chosen))
 
 
+@in_one_line
 @dataclass(frozen=True)
 class Training:
     """A trained scorer and how it came about.
@@ -166,9 +164,6 @@ class Training:
     curve: list[dict[str, Any]]
     best_epoch: dict[str, int]
     notes: tuple[str, ...] = field(default=())
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def train_scorer(

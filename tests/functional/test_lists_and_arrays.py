@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from quantus_concepts import functional as f
-from quantus_concepts.functional.attribution.overlay import masked, overlay, usable_maps
+from quantus_concepts.pasta.encoders.overlay import masked, overlay, usable_maps
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(4, 3))

@@ -8,8 +8,8 @@ import torch
 from quantus.helpers.enums import ScoreDirection
 
 from quantus_concepts import PASTAScore
-from quantus_concepts.functional.attribution.overlay import overlay, unit_maps
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.overlay import overlay, unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from tiny_encoders import PoolingEncoder

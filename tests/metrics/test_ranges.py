@@ -97,7 +97,7 @@ def test_bad_arguments(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="`engine` to be one of"):
         scored(tmp_path, engine="dask")
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr("captum_concepts.support.lazy.find_spec", lambda name: None)
+    monkeypatch.setattr("captum_concepts.lazy.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"ray: python -m pip install '\.\[ray\]'"):
         scored(tmp_path, engine="ray")
     assert not (tmp_path / "out").exists()

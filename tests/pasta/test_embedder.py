@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.functional.attribution.overlay import masked, overlay, resize, unit_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.overlay import masked, overlay, resize, unit_maps
 from tiny_encoders import PoolingEncoder
 
 GENERATOR = torch.Generator().manual_seed(0)

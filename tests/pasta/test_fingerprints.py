@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.fingerprints import fingerprint_of
 
 
 def test_modules_by_structure_and_weights():

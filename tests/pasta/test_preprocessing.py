@@ -5,8 +5,7 @@ from open_clip.transform import PreprocessCfg, image_transform, image_transform_
 from PIL import Image
 from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
-from quantus_concepts.functional.attribution import overlay
-from quantus_concepts.pasta.encoders import preprocessing
+from quantus_concepts.pasta.encoders import overlay, preprocessing
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched_form
 
 

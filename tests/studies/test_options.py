@@ -104,7 +104,7 @@ def test_a_folder_is_listed_with_the_names_sizes_and_times_of_its_files(tmp_path
 
 def test_a_missing_extra_is_noticed_before_any_work(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("captum_concepts.support.lazy.find_spec", lambda name: None)
+    monkeypatch.setattr("captum_concepts.lazy.find_spec", lambda name: None)
     assert main(["benchmark", "concepts", "--engine", "ray"]) == EXIT_BAD_INPUT
     assert "`--engine ray` needs the package ray" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -26,7 +26,7 @@ from captum_concepts.backbones.pooling import project_maps
 from captum_concepts.models.chain import ConceptChain
 from captum_concepts.support.checks import check_axes, check_finite, to_numpy, to_tensor
 from captum_concepts.support.running import evaluation_mode, tensor_output
-from captum_concepts.support.shown import describe, show_value
+from captum_concepts.texts import describe, show_value
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank

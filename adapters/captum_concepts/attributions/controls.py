@@ -15,7 +15,7 @@ from torch.nn import functional
 from captum_concepts.attributions.outputs import Targets, as_targets, input_tensors
 from captum_concepts.support.checks import check_axes, check_range
 from captum_concepts.support.running import to_host
-from captum_concepts.support.shown import describe, show_value
+from captum_concepts.texts import describe, show_value
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
 _ENTRIES = 64

@@ -20,7 +20,7 @@ from captum_concepts.attributions.outputs import Targets, as_targets, tensor_out
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.support.checks import check_choice, check_finite, check_whole, to_array
 from captum_concepts.support.running import evaluation_mode, first_floating, floating_images, seeded_generators
-from captum_concepts.support.shown import describe, show_value
+from captum_concepts.texts import describe, show_value
 
 #: A class of Captum, or a function, that makes an attribution of a model, or of a model and its layer.
 Factory = Callable[..., Attribution]

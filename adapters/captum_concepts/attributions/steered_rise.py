@@ -23,9 +23,8 @@ from captum_concepts.support.checks import (
     check_whole,
     to_tensor,
 )
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import evaluation_mode, tensor_output, without_autocast
-from captum_concepts.support.shown import describe, show_value
+from captum_concepts.support.running import evaluation_mode, progress, tensor_output, without_autocast
+from captum_concepts.texts import describe, show_value
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_axes, check_choice
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 
 #: Mean and standard deviation of each channel of images in [0, 1].
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
@@ -27,6 +27,7 @@ _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
 
+@in_one_line
 @dataclass(frozen=True, eq=False)
 class Backbone:
     """An image model cut where its maps end and its pooling begins.
@@ -80,9 +81,6 @@ class Backbone:
     normalisation: Normalisation | None = None
     source: str | None = None
     image_size: int | None = None
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     def __post_init__(self) -> None:
         if isinstance(self.pool, str):

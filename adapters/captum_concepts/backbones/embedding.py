@@ -13,17 +13,17 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from captum_concepts.backbones.backbone import Backbone, factory_of
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.support.checks import check_binary, check_shape, to_class_indices
-from captum_concepts.support.progress import progress
 from captum_concepts.support.running import (
     device_of,
     evaluation_mode,
     first_floating,
     floating_images,
     keep_generators,
+    progress,
     to_model,
     warn_user,
 )
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 
 #: Fields of a batch, in the order of a tuple; others have a name, in a mapping or a named tuple.
 USUAL = ("images", "labels", "concept_labels", "points")
@@ -35,6 +35,7 @@ _OTHER_NAMES = {"pixel_values": "images", "image": "images", "label": "labels"}
 Batch = Tensor | np.ndarray | Sequence[object] | Mapping[str, object]
 
 
+@in_one_line
 class Embeddings(NamedTuple):
     """Pooled embeddings of a data set, with the labels that the loader gives.
 
@@ -52,9 +53,6 @@ class Embeddings(NamedTuple):
     # Any: whoever fits to them knows that the loader gave them.
     labels: Any
     concept_labels: Any
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def embed(

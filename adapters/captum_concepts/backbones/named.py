@@ -16,8 +16,8 @@ from captum_concepts.backbones.families_open_clip import from_open_clip
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.families_transformers import CUTS, from_transformers
+from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import check_choice
-from captum_concepts.support.lazy import check_extra
 from captum_concepts.support.running import error_text
 
 #: In place of the name of weights: none, for an untrained network.

@@ -32,7 +32,7 @@ from captum_concepts.support.checks import (
 )
 from captum_concepts.support.files import shorten
 from captum_concepts.support.running import warn_user
-from captum_concepts.support.shown import describe, show_value
+from captum_concepts.texts import describe, show_value
 
 if TYPE_CHECKING:
     from captum.concept import CAV

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole, to_tensor
 from captum_concepts.support.files import printable
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import warn_user
+from captum_concepts.support.running import progress, warn_user
 
 METHODS = ("svm", "mean")
 HOLD_BACK = 0.2

@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from captum_concepts.fingerprints import tensors_hash
 from captum_concepts.support.files import check_target, parse_json, shorten, write_atomically
-from captum_concepts.support.fingerprints import tensors_hash
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
 #: Written only if known, so that the files of other banks stay as in earlier versions.

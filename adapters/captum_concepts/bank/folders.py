@@ -31,8 +31,7 @@ from captum_concepts.bank.files import P_VALUES, BankContents
 from captum_concepts.support.checks import check_folder
 from captum_concepts.support.files import image_files, quote, subfolders
 from captum_concepts.support.images import load_image, load_pixels
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import warn_user
+from captum_concepts.support.running import progress, warn_user
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone

@@ -34,8 +34,7 @@ from captum_concepts.support.checks import (
     to_numpy,
     to_tensor,
 )
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import first_floating
+from captum_concepts.support.running import first_floating, progress
 
 
 class PostHocCBM(StoredCBM):

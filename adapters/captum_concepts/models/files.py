@@ -17,12 +17,12 @@ from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.backbones.pooling import Pooling
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors, settings_json
+from captum_concepts.fingerprints import tensors_hash
 from captum_concepts.models.chain import VALUES, check_class_names
 from captum_concepts.models.plain_layers import build_layers, check_finites, describe_layers
 from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
 from captum_concepts.support.checks import check_names
 from captum_concepts.support.files import check_target, parse_json, quote, read_json, reason_of, write_atomically
-from captum_concepts.support.fingerprints import tensors_hash
 
 _VERSION = "1"
 _PACKAGE = "captum_concepts."

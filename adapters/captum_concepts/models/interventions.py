@@ -12,9 +12,10 @@ from torch import Tensor
 
 from captum_concepts.backbones.pooling import check_concepts
 from captum_concepts.support.checks import as_list, check_binary, check_finite, check_shape, find_names, to_tensor
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 
 
+@in_one_line
 class Levels(NamedTuple):
     """The values that stand for a concept's absence and for its presence.
 
@@ -28,9 +29,6 @@ class Levels(NamedTuple):
 
     low: Tensor
     high: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def chosen_concepts(

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from captum_concepts.models.chain import VALUES, make_linear
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_whole
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 
 #: The range of so many is their smallest to their largest, and encloses 95 % of further ones.
 N_BANKS = 39
 
 
+@in_one_line
 class RandomBank(NamedTuple):
     """Random directions, each with its boundary through the mean embedding, and a head fitted on their values.
 
@@ -33,9 +34,6 @@ class RandomBank(NamedTuple):
     cavs: Tensor
     intercepts: Tensor
     head: nn.Linear
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
         """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""

@@ -25,9 +25,10 @@ from captum_concepts.models.heads import warn_unconverged
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
 from captum_concepts.support.running import evaluation_mode, first_floating, tensor_output, without_autocast
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 
 
+@in_one_line
 class Contributions(NamedTuple):
     """The two parts of the logits of a `ResidualCBM`, which are their sum.
 
@@ -41,9 +42,6 @@ class Contributions(NamedTuple):
 
     bottleneck: Tensor
     residual: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 class ResidualCBM(StoredCBM):

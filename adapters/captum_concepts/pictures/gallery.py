@@ -25,7 +25,7 @@ from captum_concepts.support.checks import (
     check_shape,
     to_array,
 )
-from captum_concepts.support.shown import readable_name, signed_text
+from captum_concepts.texts import readable_name, signed_text
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}

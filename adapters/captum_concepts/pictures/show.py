@@ -47,7 +47,7 @@ from captum_concepts.support.checks import (
     to_array,
     to_class_indices,
 )
-from captum_concepts.support.shown import clip_text, readable_name, signed_text
+from captum_concepts.texts import clip_text, readable_name, signed_text
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank

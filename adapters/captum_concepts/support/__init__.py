@@ -1,1 +1,1 @@
-"""Checks of arguments, running models, and files and images: what every other package needs, and no concept."""
+"""Checks, running, files and images: what every other package needs, and nothing about concepts."""

@@ -1,4 +1,4 @@
-"""Running a user's model: device, dtype, eval mode, generators, errors; copies between devices."""
+"""Running a user's model: device, dtype, eval mode, generators, errors, progress; copies between devices."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_path
-from captum_concepts.support.files import check_plain_file, reason_of
+from captum_concepts.support.files import check_plain_file, printable, reason_of
 
+T = TypeVar("T")
 PACKAGES = ("captum_concepts", "quantus_concepts")
 
 
@@ -244,3 +246,13 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
         for index, part in zip(indices, packed, strict=True):
             results[index] = part.clone().view(results[index].dtype).view(results[index].shape)
     return results
+
+
+def progress(iterable: Iterable[T] | None = None, description: str = "", *, show: bool, **settings: object) -> Any:
+    """Return a bar of tqdm over an iterable: a widget in notebooks, silent where the stream is no terminal."""
+    return tqdm(iterable, printable(description), **{"disable": None if show else True, "leave": False} | settings)
+
+
+def hide_bars() -> AbstractContextManager[None]:
+    """Take bars off the terminal while something else is written there."""
+    return tqdm.external_write_mode(file=sys.stderr)

@@ -19,8 +19,7 @@ from captum_concepts.attributions.outputs import Targets
 from captum_concepts.bank.folders import Transform, find_concept_folders, image_loader, warn_without_transform
 from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import check_folder
-from captum_concepts.support.progress import progress
-from captum_concepts.support.shown import clip_text, describe, readable_name
+from captum_concepts.support.running import progress
 from captum_concepts.tcav.experiments import Experiments, prepare_experiments
 from captum_concepts.tcav.score import (
     LayerScore,
@@ -32,6 +31,7 @@ from captum_concepts.tcav.score import (
     random_splits,
     warn_of_few,
 )
+from captum_concepts.texts import clip_text, describe, readable_name
 
 if TYPE_CHECKING:
     import pandas as pd

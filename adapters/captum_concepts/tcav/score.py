@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from captum_concepts.attributions.outputs import Targets
 from captum_concepts.support.checks import check_axes, check_range, check_whole
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import warn_user
-from captum_concepts.support.shown import describe, show_value
+from captum_concepts.support.running import progress, warn_user
 from captum_concepts.tcav.experiments import Split, check_enough, mean_of, prepare_experiments
 from captum_concepts.tcav.p_values import adjust_p_values
+from captum_concepts.texts import describe, show_value
 
 
 @dataclass(frozen=True)

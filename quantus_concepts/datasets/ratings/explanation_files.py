@@ -11,7 +11,7 @@ import torch
 
 from captum_concepts.support.checks import check_folder, check_path
 from captum_concepts.support.files import image_files, printable, subfolders
-from captum_concepts.support.progress import progress
+from captum_concepts.support.running import progress
 from quantus_concepts.datasets.folders import IMAGE_SUFFIXES, bad_line, list_some, table_rows
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,

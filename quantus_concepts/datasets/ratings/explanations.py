@@ -9,11 +9,12 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from captum_concepts.support.checks import check_choice, different_names
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 
 MODALITIES = ("map", "drawing", "concepts")
 
 
+@in_one_line
 @dataclass(frozen=True)
 class MapExplanation:
     """An image and the relevance of its pixels.
@@ -32,12 +33,10 @@ class MapExplanation:
     map: Tensor
     normalise: str | None = None
 
-    def __repr__(self) -> str:
-        return one_line(self)
-
     modality = "map"
 
 
+@in_one_line
 @dataclass(frozen=True)
 class DrawingExplanation:
     """An explanation as the picture that people saw, which goes to the encoder as it is.
@@ -50,12 +49,10 @@ class DrawingExplanation:
 
     picture: Tensor
 
-    def __repr__(self) -> str:
-        return one_line(self)
-
     modality = "drawing"
 
 
+@in_one_line
 @dataclass(frozen=True)
 class ConceptExplanation:
     """Concepts and how much each of them matters.
@@ -89,9 +86,6 @@ class ConceptExplanation:
                 'Expected argument `values` to give the importance of each concept by its name, such as {"fur": 0.5}, '
                 f"but got {type(self.values).__name__}."
             )
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     modality = "concepts"
 

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from captum_concepts.support.checks import check_shape, to_numpy
-from captum_concepts.support.shown import describe
+from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, Explanation, LazyExplanations
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, join_votes
 

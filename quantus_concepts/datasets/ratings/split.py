@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from captum_concepts.support.checks import check_axes, check_range, to_numpy
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 
 PARTS = ("train", "validation", "test")
 #: With fewer explainers too little would be left of each part: only images are kept apart.
 MIN_EXPLAINERS = 8
 
 
+@in_one_line
 @dataclass(frozen=True, eq=False)
 class Split:
     """Which items are for training, validation and testing.
@@ -53,9 +54,6 @@ class Split:
     images: dict[str, list[str]]
     explainers: dict[str, list[str]]
     by_image_only: bool = False
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     def summary(self) -> str:
         """Say how many items, images and explainers each part has.

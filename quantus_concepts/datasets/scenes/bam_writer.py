@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from captum_concepts.support.checks import check_path, check_whole
-from captum_concepts.support.progress import progress
+from captum_concepts.support.running import progress
 from quantus_concepts.datasets.base import SPLITS, n_for_testing
 from quantus_concepts.datasets.scenes.bam_folder import (
     FOLDERS,

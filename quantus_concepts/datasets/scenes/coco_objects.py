@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.path import Path as Outline
 
+from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import (
     check_choice,
     check_file,
@@ -24,7 +25,6 @@ from captum_concepts.support.checks import (
 )
 from captum_concepts.support.files import read_json, reason_of
 from captum_concepts.support.images import image_head, load_pixels, turn_upright
-from captum_concepts.support.lazy import check_extra
 from captum_concepts.support.running import warn_user
 from quantus_concepts.datasets.folders import check_there, inside, list_some
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out

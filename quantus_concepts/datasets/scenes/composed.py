@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts.support.checks import check_choice, check_index, to_numpy
-from captum_concepts.support.shown import describe, one_line
+from captum_concepts.texts import describe, in_one_line
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")
@@ -24,6 +24,7 @@ Box = tuple[int, int, int, int]
 Indices = Sequence[int] | np.ndarray | Tensor
 
 
+@in_one_line
 class ComposedSample(NamedTuple):
     """One image of an object on a scene.
 
@@ -49,9 +50,6 @@ class ComposedSample(NamedTuple):
     scene_label: int
     mask: Tensor
     box: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 class ComposedDataset(Dataset[ComposedSample], ABC):

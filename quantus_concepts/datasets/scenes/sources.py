@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike
 from PIL import Image, ImageOps
 
 from captum_concepts.support.checks import check_index
-from captum_concepts.support.shown import describe, one_line
+from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.datasets.scenes.composed import Box
 
 _MIXING_STREAM = 71
 
 
+@in_one_line
 class Cutout(NamedTuple):
     """One object without its background.
 
@@ -32,9 +33,6 @@ class Cutout(NamedTuple):
 
     pixels: np.ndarray
     mask: np.ndarray
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 class ObjectSource(ABC):

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts.support.checks import check_index, check_whole, find_names
-from captum_concepts.support.shown import describe, one_line
+from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
 
+@in_one_line
 class SubstitutionSample(NamedTuple):
     """One image in which an attribute is replaced, and the same image without.
 
@@ -37,9 +38,6 @@ class SubstitutionSample(NamedTuple):
     concepts: Tensor
     points: Tensor
     before: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 class PaintedSubstitutions(Dataset[SubstitutionSample]):

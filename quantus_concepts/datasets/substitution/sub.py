@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from captum_concepts.support.checks import check_choice, check_index, check_whole
 from captum_concepts.support.files import printable, shorten
 from captum_concepts.support.running import warn_user
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
     LICENCE,
@@ -38,6 +38,7 @@ RELEASE_SIZE, RELEASE_MEAN, RELEASE_STD = 299, 0.5, 2.0
 PREPARATIONS = ("release",)
 
 
+@in_one_line
 class SUBSample(NamedTuple):
     """One image of SUB.
 
@@ -51,9 +52,6 @@ class SUBSample(NamedTuple):
 
     image: Tensor
     label: int
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 class SUB(Dataset[SUBSample]):

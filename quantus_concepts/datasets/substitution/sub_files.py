@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import (
     check_axes,
     check_choice,
@@ -34,8 +35,7 @@ from captum_concepts.support.files import (
     write_atomically,
 )
 from captum_concepts.support.images import FORMATS, MAX_PIXELS
-from captum_concepts.support.lazy import check_extra
-from captum_concepts.support.progress import progress
+from captum_concepts.support.running import progress
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_shape, check_whole
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, to_floats, to_tensor
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.
 FIRST, STEP = 1, 2
 
 
+@in_one_line
 class FaithfulnessScores(NamedTuple):
     """How faithful explanations are, each (N,) in [0, 1].
 
@@ -32,9 +33,6 @@ class FaithfulnessScores(NamedTuple):
     faithfulness: Tensor
     sufficiency: Tensor
     necessity: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def percentages(thresholds: Sequence[int]) -> range:

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_whole
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
 from quantus_concepts.functional.statistics.intervals import CONFIDENCE
 
 
+@in_one_line
 class Estimate(NamedTuple):
     """A number with its interval.
 
@@ -30,10 +31,8 @@ class Estimate(NamedTuple):
     low: Tensor
     high: Tensor
 
-    def __repr__(self) -> str:
-        return one_line(self)
 
-
+@in_one_line
 class RelativeContrast(NamedTuple):
     """Result of `relative_contrast`.
 
@@ -50,9 +49,6 @@ class RelativeContrast(NamedTuple):
     score: Estimate
     drop: Estimate
     correlation: Estimate
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 @torch.no_grad()

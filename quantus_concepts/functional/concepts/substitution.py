@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_range
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import (
     Numbers,
     check_within,
@@ -26,6 +26,7 @@ NO_CONCEPT = -1
 MAJORITY = 0.5
 
 
+@in_one_line
 class SubstitutionScores(NamedTuple):
     """Scores of images in which one concept was put in and another taken out.
 
@@ -40,10 +41,8 @@ class SubstitutionScores(NamedTuple):
     added: Tensor
     removed: Tensor
 
-    def __repr__(self) -> str:
-        return one_line(self)
 
-
+@in_one_line
 class Movement(NamedTuple):
     """How far concept values move from the image before to the image after.
 
@@ -64,9 +63,6 @@ class Movement(NamedTuple):
     removed: Tensor
     others: Tensor
     selectivity: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 @torch.no_grad()

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite
 from captum_concepts.support.running import at_least_float32
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, to_floats
 
 
+@in_one_line
 class SurrogateFidelity(NamedTuple):
     """Errors of a surrogate.
 

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from captum_concepts.support.checks import check_axes, to_array
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, check_within, to_clusters, to_floats
 from quantus_concepts.functional.concepts.cgim import cgim
 from quantus_concepts.functional.statistics.intervals import (
@@ -24,6 +24,7 @@ from quantus_concepts.functional.statistics.intervals import (
 from quantus_concepts.functional.statistics.seeds import seeds_estimate
 
 
+@in_one_line
 class Difference(NamedTuple):
     """A paired difference with its 95 % interval.
 
@@ -55,9 +56,6 @@ class Difference(NamedTuple):
     n: int
     undefined: int
     p: float
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 _UNDEFINED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, 0, 0, math.nan)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from captum_concepts.support.checks import check_axes, check_range, to_array
-from captum_concepts.support.shown import one_line
 from captum_concepts.tcav.p_values import adjust_p_values
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.statistics.intervals import baseline_coverage, baseline_range
 
 
+@in_one_line
 class Discoveries(NamedTuple):
     """Scores compared with their own random draws.
 
@@ -43,9 +44,6 @@ class Discoveries(NamedTuple):
     n_below: int
     n_by_luck: float
     fewest: int
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def find_discoveries(scores: Numbers, draws: Numbers, alpha: float = 0.05) -> Discoveries:

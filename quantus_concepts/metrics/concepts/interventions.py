@@ -18,7 +18,7 @@ from torch import Tensor
 from captum_concepts.models.interventions import Levels, check_levels
 from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_choice, check_shape, check_whole
-from captum_concepts.support.shown import describe
+from captum_concepts.texts import describe
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import (
     ORDERS,

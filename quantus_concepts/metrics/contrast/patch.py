@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_finite, check_normalisation, to_array, to_numpy
 from captum_concepts.support.running import to_host, to_model
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, to_tensor
 from quantus_concepts.metrics.contrast.checks import check_same_shape
 from quantus_concepts.metrics.contrast.patch_optimisation import (
@@ -27,6 +27,7 @@ from quantus_concepts.metrics.contrast.patch_optimisation import (
 OF_IMAGES = ("init", "mean", "std")
 
 
+@in_one_line
 @dataclass(frozen=True, eq=False)
 class Patch:
     """How `IIR` makes its patches: arguments of `optimise_patch` for images that are already normalised.
@@ -66,9 +67,6 @@ class Patch:
     tolerance: float = 0.05
     early_stop: bool = True
     chunk_size: int | None = None
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     def __post_init__(self) -> None:
         check_normalisation(self.mean, self.std)

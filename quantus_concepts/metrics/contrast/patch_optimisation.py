@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_finite, check_module, check_range, check_shape, check_whole, to_masks
 from captum_concepts.support.running import evaluation_mode, tensor_output, to_host, to_model
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, to_tensor
 from quantus_concepts.functional.attribution.patch_objective import patch_objective
 from quantus_concepts.metrics.host.checks import check_outputs, join_numbers
@@ -30,6 +30,7 @@ CHUNK_ON_ACCELERATOR = 64
 MARGIN = 0.999
 
 
+@in_one_line
 class PatchResult(NamedTuple):
     """Patched images and how well the model overlooks the patches.
 
@@ -52,9 +53,6 @@ class PatchResult(NamedTuple):
     relative_distance: Tensor
     patch_size: Tensor
     converged: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def optimise_patch(

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from captum_concepts.backbones.embedding import Batch, check_order, read_batch
 from captum_concepts.support.checks import check_module, check_shape, to_array, to_masks, to_tensor
 from captum_concepts.support.running import evaluation_mode, floating_images, predict_logits
-from captum_concepts.support.shown import describe, one_line
+from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
@@ -203,6 +203,7 @@ def batches(count: int, batch_size: int) -> list[list[int]]:
 ExplainFunc = Callable[..., np.ndarray]
 
 
+@in_one_line
 @dataclass
 class RegionAttributions:
     """Attributions of one method to the region in the images of each subject.
@@ -223,9 +224,6 @@ class RegionAttributions:
     elsewhere: dict[Subject, Tensor] = field(default_factory=dict)
     maps: dict[Subject, np.ndarray] = field(default_factory=dict)
     failure: str = ""
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def attribute_regions(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from captum_concepts.support.progress import progress
+from captum_concepts.support.running import progress
 from quantus_concepts.functional.discovered.bank_stability import bank_stability
 from quantus_concepts.functional.discovered.explained_variance import explained_variance, orthonormal_basis
 from quantus_concepts.functional.statistics.intervals import baseline_range

@@ -21,8 +21,8 @@ from quantus.metrics.base import Metric
 from torch import nn
 from tqdm.auto import tqdm
 
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_keywords, check_whole, to_array, to_numpy
-from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.running import evaluation_mode, predict_logits, to_device, warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import in_order, names_of_models

@@ -20,7 +20,7 @@ from quantus.helpers.enums import ScoreDirection
 
 from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_kind, to_array
-from captum_concepts.support.shown import describe, readable_name
+from captum_concepts.texts import describe, readable_name
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.statistics.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record

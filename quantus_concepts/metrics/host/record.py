@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.attribution.normalisation import positive_percentile
 
 
@@ -43,6 +43,7 @@ DEFAULTS: QuantusArguments = {
 OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
 
 
+@in_one_line
 @dataclass(frozen=True, repr=False)
 class Record:
     """Record of a finished call of a metric."""
@@ -57,6 +58,3 @@ class Record:
     of_samples: bool
     #: Whether the scores would be others with another explanation method.
     of_explanations: bool = True
-
-    def __repr__(self) -> str:
-        return one_line(self)

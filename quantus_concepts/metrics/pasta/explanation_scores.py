@@ -17,11 +17,11 @@ from captum_concepts.support.files import shorten
 from captum_concepts.support.running import floating_images, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.attribution.normalisation import finite_rows
-from quantus_concepts.functional.attribution.overlay import usable_maps
 from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.encoders.encoder import Denormalisation, Encoder, Parts
+from quantus_concepts.pasta.encoders.overlay import usable_maps
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import ScorerSource, scorer_from

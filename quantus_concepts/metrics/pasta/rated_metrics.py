@@ -10,10 +10,10 @@ from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 
 from captum_concepts.support.running import evaluation_mode, predict_logits, warn_user
-from quantus_concepts.functional.attribution.overlay import resize
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness, generator_of
 from quantus_concepts.metrics.host.model import shared_passes
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
+from quantus_concepts.pasta.encoders.overlay import resize
 
 #: From the name in tables to `Faithfulness`'s perturbation, in the order of the paper's Table 7.
 FAITHFULNESS = {

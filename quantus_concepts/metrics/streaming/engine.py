@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_shape
-from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.running import evaluation_mode, to_model
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.model import (

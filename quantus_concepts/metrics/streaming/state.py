@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts.support.shown import describe
+from captum_concepts.texts import describe
 from quantus_concepts.metrics.host.observing import Observed, Observer
 from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import concept_images, concept_table

@@ -14,8 +14,8 @@ from scipy import stats
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_choice, check_numbers, check_shape, to_numpy
-from captum_concepts.support.progress import progress
-from captum_concepts.support.shown import one_line
+from captum_concepts.support.running import progress
+from captum_concepts.texts import in_one_line
 from quantus_concepts.datasets.ratings.explanations import (
     QUESTIONS,
     ConceptExplanation,
@@ -32,6 +32,7 @@ from quantus_concepts.pasta.agreement import correlation, spearman
 N_DRAWN = 200
 
 
+@in_one_line
 @dataclass(frozen=True)
 class RatingCorrelation:
     """How a metric goes with the answers to one question.
@@ -72,9 +73,6 @@ class RatingCorrelation:
     high: float = math.nan
     random_low: float = math.nan
     random_high: float = math.nan
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 def rating_correlations(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts.support.checks import check_numbers, check_shape
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.functional.statistics.intervals import t_interval
 
@@ -27,6 +27,7 @@ UNDEFINED = -1
 _MANY = 20
 
 
+@in_one_line
 @dataclass(frozen=True)
 class Mixture:
     """Which explainer was chosen for each image.
@@ -54,9 +55,6 @@ class Mixture:
     question: str
     tied: int
     leaders: np.ndarray
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     @property
     def wins(self) -> dict[str, int]:

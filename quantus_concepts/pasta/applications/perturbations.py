@@ -14,7 +14,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
 from captum_concepts.support.checks import as_list, check_choice, check_range, check_shape
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.pasta.encoders.encoder import check_image_form, check_unit
 
 #: The release's seed where it fixes one.
@@ -32,6 +32,7 @@ _MOST_PATCHES = 32
 Change = Callable[[Tensor, float, Tensor], Tensor]
 
 
+@in_one_line
 @dataclass(frozen=True)
 class Perturbation:
     """A perturbation of images.
@@ -60,9 +61,6 @@ class Perturbation:
     light: float = LIGHT
     strong: float = STRONG
     n_draws: int = 0
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     def draws(self, n: int, seed: int = SEED) -> Tensor:
         """Return the random numbers of n images; those of an image do not depend on how many follow it.

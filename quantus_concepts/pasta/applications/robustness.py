@@ -19,9 +19,8 @@ from captum_concepts.support.checks import (
     to_class_indices,
     to_numpy,
 )
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import evaluation_mode, predict_logits, to_model, warn_user
-from captum_concepts.support.shown import one_line
+from captum_concepts.support.running import evaluation_mode, predict_logits, progress, to_model, warn_user
+from captum_concepts.texts import in_one_line
 from quantus_concepts.pasta.applications.perturbations import LARGEST, SEED, Perturbation, as_perturbations
 from quantus_concepts.pasta.encoders.encoder import Denormalisation, check_image_form
 
@@ -29,6 +28,7 @@ from quantus_concepts.pasta.encoders.encoder import Denormalisation, check_image
 QUESTIONS_OF_CHANGE = ("Q5", "Q6")
 
 
+@in_one_line
 @dataclass(frozen=True)
 class RobustnessPairs:
     """Images with their explanations, before and after a perturbation; everything on the CPU.
@@ -73,9 +73,6 @@ class RobustnessPairs:
     indices: np.ndarray
     n_wrong: int
     n_unmatched: int
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
     def __len__(self) -> int:
         return len(self.indices)

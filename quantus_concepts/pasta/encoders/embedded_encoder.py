@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_whole
-from captum_concepts.support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.functional.attribution.overlay import overlay, resize
 from quantus_concepts.pasta.encoders.encoder import PartsEncoder
+from quantus_concepts.pasta.encoders.overlay import overlay, resize
 
 #: Its name for `as_encoder`.
 EMBEDDED = "embedded"

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_axes, check_normalisation, check_shape
 from captum_concepts.support.running import evaluation_mode, to_host, without_autocast
-from captum_concepts.support.shown import describe
-from quantus_concepts.functional.attribution.overlay import to_levels
+from captum_concepts.texts import describe
+from quantus_concepts.pasta.encoders.overlay import to_levels
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched_form
 
 #: How far rounding may carry a pixel out of [0, 1].

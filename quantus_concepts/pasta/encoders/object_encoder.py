@@ -9,10 +9,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.fingerprints import fingerprint_of, tokenizer_hash
+from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.files import check_files
-from captum_concepts.support.fingerprints import fingerprint_of, tokenizer_hash
-from captum_concepts.support.lazy import check_extra
 from quantus_concepts.pasta.encoders.embedded_encoder import EMBEDDED, EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, Parts, PartsEncoder, Tokenizer, is_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from captum_concepts.fingerprints import fingerprint_of, hash_file, tokenizer_hash
 from captum_concepts.support.checks import check_choice, check_path, check_whole
 from captum_concepts.support.files import check_files
-from captum_concepts.support.fingerprints import fingerprint_of, hash_file, tokenizer_hash
 from quantus_concepts.pasta.encoders.encoder import Parts, PartsEncoder, Tokenizer
 
 

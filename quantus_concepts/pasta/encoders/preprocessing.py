@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_choice, check_size
-from quantus_concepts.functional.attribution.overlay import resized_levels, to_levels
+from quantus_concepts.pasta.encoders.overlay import resized_levels, to_levels
 
 RESIZE_MODES = ("squash", "shortest")
 INTERPOLATIONS = ("bicubic", "bilinear")

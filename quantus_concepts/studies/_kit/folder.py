@@ -20,8 +20,8 @@ import typer
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from captum_concepts.fingerprints import fingerprint_of, hash_file
 from captum_concepts.support.files import reason_of
-from captum_concepts.support.fingerprints import fingerprint_of, hash_file
 
 PROGRAM = "quantus-concepts"
 RUN, LOCK, CACHE, REPORT = "run.json", ".lock", "cache", "report.html"

@@ -164,7 +164,7 @@ def _content(value: object, out: Path | None) -> str:
     """Return the hash of the file or folder that an option names, in path.py:factory and library:model:folder too."""
     if not isinstance(value, str | Path):
         return ""
-    from captum_concepts.support.fingerprints import hash_file, hash_folder
+    from captum_concepts.fingerprints import hash_file, hash_folder
 
     first, _, last = str(value).rpartition(":")
     path = Path(first if last.isidentifier() and first.endswith(".py") else value)

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from captum_concepts.support.files import printable
-from captum_concepts.support.progress import hide_bars
+from captum_concepts.support.running import hide_bars
 from quantus_concepts.explorer.policy import content_policy
 from quantus_concepts.score_tables import escape_latex
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder

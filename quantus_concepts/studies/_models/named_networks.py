@@ -23,9 +23,9 @@ from captum_concepts.backbones.named import (
     build_network,
 )
 from captum_concepts.backbones.weights import load_weights
+from captum_concepts.lazy import MissingExtraError
 from captum_concepts.support.checks import check_file, check_normalisation, check_path, check_whole
 from captum_concepts.support.files import list_some, reason_of
-from captum_concepts.support.lazy import MissingExtraError
 from captum_concepts.support.running import error_text, nearest_functions, run_file
 
 __all__ = ["IMAGENET", "NO_WEIGHTS", "RESNET18_CUB", "Network", "cut_network", "load_network"]

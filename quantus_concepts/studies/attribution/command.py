@@ -273,7 +273,7 @@ def build_methods(names: list[str], **settings: Any) -> dict[str, Callable[..., 
 
 def _with_content(method: str) -> str:
     """Return the name of a method with the hash of the user's file that it names, if any."""
-    from captum_concepts.support.fingerprints import hash_file
+    from captum_concepts.fingerprints import hash_file
 
     file = Path(method.rpartition(":")[0]).expanduser()
     return f"{method} ({hash_file(file)[:12]})" if file.suffix == ".py" and file.is_file() else method

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.fingerprints import fingerprint_of
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.painted.training import (

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_concepts.bank.directions import list_first
-from captum_concepts.support.progress import hide_bars
+from captum_concepts.support.running import hide_bars
 from quantus_concepts.metrics import ConceptState, UsualMetrics, concept_state
 from quantus_concepts.metrics.host.model import models_of_random_banks
 from quantus_concepts.painted.images import sample_loader

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from captum_concepts.support.lazy import check_extra
+from captum_concepts.lazy import check_extra
 from quantus_concepts.studies._kit.options import (
     AUTO,
     BACKBONE,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captum_concepts.bank.directions import list_first
 from captum_concepts.bank.learnable import find_learnable
-from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.fingerprints import fingerprint_of
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.painted.images import KeptImages, painted_birds

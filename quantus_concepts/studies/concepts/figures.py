@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from captum_concepts.pictures.gallery import gallery
-from captum_concepts.support.shown import readable_name
+from captum_concepts.texts import readable_name
 from quantus_concepts.metrics.concepts.names import (
     BASELINE,
     CEM_GAIN,

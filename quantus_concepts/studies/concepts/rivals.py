@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from captum_concepts.bank.directions import list_first
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.random_banks import stack_banks
-from captum_concepts.support.fingerprints import fingerprint_of
 from captum_concepts.support.running import to_model
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network

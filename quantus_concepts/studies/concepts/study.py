@@ -22,13 +22,12 @@ from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer
 from captum_concepts.models.heads import fit_logistic
 from captum_concepts.models.random_banks import RandomBank
-from captum_concepts.support.fingerprints import fingerprint_of
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import device_of, to_model
+from captum_concepts.support.running import device_of, progress, to_model
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import page_content, page_html
 from quantus_concepts.functional import intervention_counts, rank_concepts

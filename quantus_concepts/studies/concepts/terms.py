@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from captum_concepts.support.shown import readable_name
+from captum_concepts.texts import readable_name
 from quantus_concepts.metrics.concepts.names import (
     CEM_GAIN,
     CGIM_CORRELATION,

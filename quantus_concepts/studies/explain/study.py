@@ -24,9 +24,8 @@ from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
 from captum_concepts.support.files import image_files, list_some, printable
 from captum_concepts.support.images import load_pixels
-from captum_concepts.support.progress import progress
-from captum_concepts.support.running import tensor_output
-from captum_concepts.support.shown import readable_name
+from captum_concepts.support.running import progress, tensor_output
+from captum_concepts.texts import readable_name
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.folders import IMAGE_SUFFIXES
 from quantus_concepts.explorer.explore import explore

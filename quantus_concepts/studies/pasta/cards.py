@@ -18,12 +18,12 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.images import load_image
-from captum_concepts.support.shown import readable_name
+from captum_concepts.texts import readable_name
 from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.functional.attribution.overlay import overlay, unit_maps
+from quantus_concepts.pasta.encoders.overlay import overlay, unit_maps
 from quantus_concepts.studies._kit.plots import INK
 from quantus_concepts.studies._kit.report import render
 

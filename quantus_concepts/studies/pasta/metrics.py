@@ -19,13 +19,13 @@ from captum_concepts.support.running import device_of, warn_user
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
-from quantus_concepts.functional.attribution.overlay import resize, unit_maps
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY, measure_maps
 from quantus_concepts.pasta.agreement import spearman
 from quantus_concepts.pasta.applications.correlations import rating_correlations, sparseness, with_baseline
 from quantus_concepts.pasta.applications.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.overlay import resize, unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots

@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts.support.fingerprints import fingerprint_of
-from captum_concepts.support.progress import progress
+from captum_concepts.fingerprints import fingerprint_of
+from captum_concepts.support.running import progress
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, Explanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.rated_file import PREDICTED

@@ -11,8 +11,8 @@ import numpy as np
 import typer
 
 from captum_concepts.support.files import printable
-from captum_concepts.support.progress import progress as bar
-from captum_concepts.support.shown import readable_name
+from captum_concepts.support.running import progress as bar
+from captum_concepts.texts import readable_name
 from quantus_concepts.datasets.ratings.explanation_files import (
     SHOWN,
     ExplanationFile,

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS, build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
-from captum_concepts.support.fingerprints import fingerprint_of
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.running import device_of, seeded_generators
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.functional.attribution.overlay import unit_maps
 from quantus_concepts.functional.statistics.intervals import relation, t_interval
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
@@ -29,6 +28,7 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.pasta.encoders.overlay import unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes

@@ -63,8 +63,8 @@ def generate(
     Example: quantus-concepts substitute generate --birds Blue_Jay --attributes has_crown_color--black --out generated
     """
     given = options.given_settings({**locals(), "model": options.folder_or_word(model)})
-    from captum_concepts.support.lazy import check_extra
-    from captum_concepts.support.progress import progress as show_progress
+    from captum_concepts.lazy import check_extra
+    from captum_concepts.support.running import progress as show_progress
     from quantus_concepts.studies._kit.image_set import ImageSet
     from quantus_concepts.studies.substitute.generation import SETTINGS, generate_images, load_pipeline, missing_numbers
     from quantus_concepts.studies.substitute.pairs import choose_pairs

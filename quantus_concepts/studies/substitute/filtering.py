@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 from PIL import Image
 
+from captum_concepts.lazy import check_extra
 from captum_concepts.support.files import quote
 from captum_concepts.support.images import load_pixels
-from captum_concepts.support.lazy import check_extra
-from captum_concepts.support.progress import progress as show_progress
+from captum_concepts.support.running import progress as show_progress
 from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.substitute.pairs import OTHER, Pair, images_of, options_of, words_of

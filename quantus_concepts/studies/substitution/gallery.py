@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_concepts.support.shown import readable_name
+from captum_concepts.texts import readable_name
 from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.plots import INK, PALETTE
 from quantus_concepts.studies.substitution import kinds

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from captum_concepts.support.shown import readable_name
+from captum_concepts.texts import readable_name
 from quantus_concepts.comparison import compare
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table

@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts.backbones import Backbone
+from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.heads import fit_logistic
 from captum_concepts.support.files import shorten
-from captum_concepts.support.fingerprints import fingerprint_of
-from captum_concepts.support.progress import hide_bars
-from captum_concepts.support.running import device_of
+from captum_concepts.support.running import device_of, hide_bars
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional.attribution.overlay import (
+from quantus_concepts.pasta.encoders.overlay import (
     masked,
     masked_levels,
     overlay,

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor, nn
 
+T = TypeVar("T")
 #: Letters of a line, and of one value in it.
 LINE, VALUE = 199, 60
 _SHOWN = 3
@@ -22,6 +23,12 @@ def one_line(value: Any) -> str:
     """Return a dataclass or a named tuple with its fields."""
     names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
     return describe(value, **{name: getattr(value, name) for name in names})
+
+
+def in_one_line(kind: type[T]) -> type[T]:
+    """Print the instances of a dataclass or a named tuple on one line."""
+    kind.__repr__ = one_line  # type: ignore[method-assign, assignment]
+    return kind
 
 
 def describe(value: object, /, *facts: str, **settings: object) -> str:
