@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_whole
-from captum_concepts.support.shown import one_line
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_classes, to_floats, to_tensor
 
 
+@in_one_line
 class Leakage(NamedTuple):
     """Leakage with its permutation test.
 
@@ -29,9 +30,6 @@ class Leakage(NamedTuple):
     scores: Tensor
     p: Tensor
     published: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_whole
-from captum_concepts.support.shown import describe, show_value
+from captum_concepts.texts import describe, show_value
 from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
 
 #: Share of the l1 norm in the penalty, as in GLM-SAGA and VLG-CBM.
