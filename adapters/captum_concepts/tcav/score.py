@@ -175,8 +175,7 @@ def tcav_score(
         (P, C, H, W) with the concept, at least two.
     negative_images : Tensor
         (M, C, H, W) without it, at least four: random images. Of the images with the concept at most M / 2 are used.
-        With fewer than 20 the permutation test rejects too often (10 to 13 % at .05 with 8, 24 % with 4) and a warning says
-        so.
+        With fewer than 20 the permutation test rejects too often (10 to 13 % at .05 with 8, 24 % with 4) and warns.
     inputs : Tensor
         (N, C, H, W), the images whose logits are explained.
     target : int, Tensor, list or array
@@ -322,8 +321,8 @@ def warn_of_few(counts: Sequence[int]) -> None:
     if min(counts) < FEWEST_NEGATIVE:
         warn_user(
             f"The permutation test rests on {min(counts)} images without the concept. With fewer than "
-            f"{FEWEST_NEGATIVE} it rejects true hypotheses too often (10 to 13 % at .05 with 8 images, 24 % with 4): take "
-            "more random images, or do not report the p-values."
+            f"{FEWEST_NEGATIVE} it rejects true hypotheses too often (10 to 13 % at .05 with 8 images, 24 % with 4): "
+            "take more random images, or do not report the p-values."
         )
 
 
