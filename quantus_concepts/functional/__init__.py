@@ -18,6 +18,7 @@ from quantus_concepts.functional.bottleneck.leakage import (
     interconcept_leakage,
 )
 from quantus_concepts.functional.bottleneck.sparse_heads import SparseHeads, sparse_head_path
+from quantus_concepts.functional.bottleneck.swap import Swap, concept_swap
 from quantus_concepts.functional.concepts.cem import cem
 from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
@@ -55,6 +56,7 @@ __all__ = [
     "SparseHeads",
     "SubstitutionScores",
     "SurrogateFidelity",
+    "Swap",
     "adjust_p_values",
     "bank_stability",
     "baseline_range",
@@ -69,6 +71,7 @@ __all__ = [
     "completeness",
     "concept_attribution",
     "concept_set_ceiling",
+    "concept_swap",
     "concept_task_leakage",
     "delete_concepts",
     "explained_variance",

@@ -38,6 +38,11 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.concept_task_leakage, [VALUES, INDICES, LABELS], {}),
     (f.interconcept_leakage, [VALUES, LABELS], {}),
     (lambda v, y: f.sparse_head_path(v, y, [1]).weights, [VALUES, INDICES], {}),
+    (
+        lambda v, y, w: f.concept_swap([v] * 2, [y] * 2, [w] * 2, [w[0]] * 2, [v[0]] * 2, [w[1]] * 2),
+        [VALUES, INDICES, TRUTH[:3]],
+        {},
+    ),
     (f.clm, [TRUTH], {"top_l": 2}),
     (f.concept_attribution, [PICTURES, MASKS[:, None]], {}),
     (f.mcs, [TRUTH[0], TRUTH[1]], {}),

@@ -78,3 +78,19 @@ def elastic_net_objective(values, classes, weights, biases, penalty, mix):
         total += math.log(sum(math.exp(logit - logits.max()) for logit in logits)) + logits.max() - logits[label]
     squares = (weights**2).sum() / 2
     return total / len(values) + penalty * (mix * np.abs(weights).sum() + (1 - mix) * squares)
+
+
+def swapped_accuracy(values, classes, head, own_scale, other_scale):
+    """Return the accuracy of a head (weights, biases) of one scale (mean, deviation) on values of another one."""
+    weights, biases = head
+    right = 0
+    for u, y in zip(values.tolist(), classes.tolist(), strict=True):
+        logits = []
+        for row, bias in zip(weights.tolist(), biases.tolist(), strict=True):
+            total = bias
+            for j, weight in enumerate(row):
+                standard = (u[j] - other_scale[0][j]) / other_scale[1][j]
+                total += weight * (standard * own_scale[1][j] + own_scale[0][j])
+            logits.append(total)
+        right += logits.index(max(logits)) == y
+    return right / len(classes)

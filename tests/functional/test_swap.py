@@ -1,0 +1,74 @@
+"""Swapped heads: a code of one's own is read by nobody else, a scale of one's own by everybody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import Swap, concept_swap
+from reference import bottleneck
+from refusals import refusals
+
+N, L, K = 400, 12, 4
+
+
+def training(code: torch.Tensor, scale: float, seed: int) -> tuple[torch.Tensor, ...]:
+    """Return values that say the classes by a code (K, L), in a scale of their own, with the head that reads them."""
+    generator = torch.Generator().manual_seed(seed)
+    classes = torch.arange(N) % K
+    values = scale * (code[classes] + 0.1 * torch.randn(N, L, generator=generator)) + 3 * scale
+    mean, deviation = values.mean(0), values.std(0)
+    # The nearest class, for standardised values.
+    means = torch.stack([((values - mean) / deviation)[classes == k].mean(0) for k in range(K)])
+    weights, bias = means / deviation, -(means**2).sum(1) / 2 - (means * mean / deviation).sum(1)
+    return values, classes, weights, bias, mean, deviation
+
+
+def swap_of(*trainings: tuple[torch.Tensor, ...]) -> Swap:
+    return concept_swap(*zip(*trainings, strict=True))
+
+
+@pytest.fixture
+def code() -> torch.Tensor:
+    return (torch.rand(K, L, generator=torch.Generator().manual_seed(5)) > 0.5).double()
+
+
+def test_scales_do_not_matter_and_codes_do(code: torch.Tensor) -> None:
+    same = swap_of(training(code, 1.0, 0), training(code, 50.0, 1), training(code, 0.1, 2))
+    assert same.accuracy.min() == 1
+    assert same.mean_drop == 0
+    # The second training says another class with the code of each: nobody else can read it.
+    private = swap_of(training(code, 1.0, 0), training(code.roll(1, 0), 1.0, 1))
+    assert private.accuracy.tolist() == [[1, 0], [0, 1]]
+    assert private.mean_drop == 1
+
+
+def test_a_random_code_is_read_by_chance(code: torch.Tensor) -> None:
+    generator = torch.Generator().manual_seed(1)
+    orders = [torch.randperm(L, generator=generator) for _ in range(40)]
+    drops = [swap_of(training(code, 1.0, 0), training(code[:, order], 1.0, 1)).accuracy[0, 1] for order in orders]
+    assert float(torch.stack(drops).mean()) == pytest.approx(1 / K, abs=0.12)
+
+
+def test_reference(code: torch.Tensor) -> None:
+    first, second = (
+        training(code, 1.0, 0),
+        training(code + 0.6 * torch.randn(K, L, generator=torch.Generator().manual_seed(3)), 2.0, 1),
+    )
+    swap = swap_of(first, second)
+    expected = bottleneck.swapped_accuracy(second[0], second[1], first[2:4], first[4:], second[4:])
+    assert swap.accuracy[0, 1] == pytest.approx(expected)
+    np.testing.assert_allclose(swap.drop[0, 1], swap.accuracy[1, 1] - expected, atol=1e-6)
+
+
+test_refusals = refusals(
+    (
+        lambda: concept_swap([[[0.0]]], [[0]], [[[1.0]]], [[0.0]], [[0.0]], [[1.0]]),
+        "`values` to be of at least two trainings",
+    ),
+    (
+        lambda: concept_swap([[[np.nan]]] * 2, [[0]] * 2, [[[1.0]]] * 2, [[0.0]] * 2, [[0.0]] * 2, [[1.0]] * 2),
+        "`values` to be finite",
+    ),
+)
