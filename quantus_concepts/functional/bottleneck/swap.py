@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite
-from captum_concepts.support.shown import one_line
 from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
 
 
