@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
 
 
+@in_one_line
 class Swap(NamedTuple):
     """Accuracies of swapped heads, as `concept_swap` returns them.
 
@@ -31,9 +33,6 @@ class Swap(NamedTuple):
         """Mean drop over ordered pairs of two trainings."""
         n = len(self.drop)
         return float(self.drop.sum() / (n * (n - 1)))
-
-    def __repr__(self) -> str:
-        return one_line(self)
 
 
 @torch.no_grad()
