@@ -24,6 +24,7 @@ from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recita
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
+from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
 from quantus_concepts.functional.concepts.random_banks import RandomBank, random_banks
 from quantus_concepts.functional.concepts.ranking import is_ranked, rank_concepts
@@ -91,6 +92,7 @@ __all__ = [
     "mask_threshold_shares",
     "mcs",
     "movement",
+    "oracle_head",
     "paired_difference",
     "part_specificity",
     "patch_objective",

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
     from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, plot_interventions
+    from quantus_concepts.metrics.concepts.oracle_head import OracleHead
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
     from quantus_concepts.metrics.contrast.idr import IDR
     from quantus_concepts.metrics.contrast.iir import IIR
@@ -44,6 +45,7 @@ __all__ = [
     "Faithfulness",
     "InterventionAccuracy",
     "Limits",
+    "OracleHead",
     "PASTAScore",
     "Patch",
     "PatchResult",

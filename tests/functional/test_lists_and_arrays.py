@@ -43,6 +43,7 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
         [VALUES, INDICES, TRUTH[:3]],
         {},
     ),
+    (f.oracle_head, [LABELS, TRUTH, INDICES], {}),
     (f.clm, [TRUTH], {"top_l": 2}),
     (f.concept_attribution, [PICTURES, MASKS[:, None]], {}),
     (f.mcs, [TRUTH[0], TRUTH[1]], {}),

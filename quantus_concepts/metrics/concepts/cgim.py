@@ -217,7 +217,7 @@ class CGIM(ConceptMetric):
         kinds = tuple(dict.fromkeys(metric.importance for metric in metrics if not metric.baseline)) or IMPORTANCES[:1]
         found = batch.importance(kinds, n_concepts, "class_concepts")
         importance, n_others = found.values, 0
-        metric._check_sizes(batch.logits.shape[1], importance.shape[2])
+        check_table(metric.class_concepts, batch.logits.shape[1], importance.shape[2])
         predicted, n_used = batch.predicted, len(batch)
         theta = linear_weights(batch.model.head if batch.has_concepts else batch.model)
         if not batch.has_concepts:
@@ -285,12 +285,14 @@ class CGIM(ConceptMetric):
             reasons |= count_reasons(observed.why, observed.n)
         return result
 
-    def _check_sizes(self, n_classes: int, n_concepts: int) -> None:
-        shape = self.class_concepts.shape
-        if (n_classes, n_concepts) == shape:
-            return
-        wrong = f"L = {n_concepts} concepts" if n_concepts != shape[1] else f"K = {n_classes} classes"
-        turned = " Transpose it: a row is a class." if (n_concepts, n_classes) == shape else f" {SELECT}"
-        raise ValueError(
-            f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
-        )
+
+def check_table(class_concepts: np.ndarray, n_classes: int, n_concepts: int) -> None:
+    """Raise where a table (K, L) is about other classes or concepts than a model's."""
+    shape = class_concepts.shape
+    if (n_classes, n_concepts) == shape:
+        return
+    wrong = f"L = {n_concepts} concepts" if n_concepts != shape[1] else f"K = {n_classes} classes"
+    turned = " Transpose it: a row is a class." if (n_concepts, n_classes) == shape else f" {SELECT}"
+    raise ValueError(
+        f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
+    )

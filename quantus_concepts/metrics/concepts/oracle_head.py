@@ -1,0 +1,205 @@
+"""The oracle head: how far do the predicted concepts go by what people say of the classes, beside the model's head?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+import pandas as pd
+import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor, nn
+
+from captum_concepts.support.checks import check_choice, check_range, to_presence
+from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.concepts.oracle_head import oracle_head
+from quantus_concepts.metrics.concepts.cgim import check_table
+from quantus_concepts.metrics.host.alignment import ModelNames, in_order
+from quantus_concepts.metrics.host.batch import Batch
+from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import ConceptMetric
+from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted
+from quantus_concepts.metrics.host.record import QuantusArguments
+
+#: What each score is called in a table.
+LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "ceiling": "oracle ceiling"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleHits(Observed):
+    """Hits (n,) of the oracle head on predicted concepts, of the model's head, and of the oracle on true concepts."""
+
+    oracle: Tensor
+    right: Tensor
+    ceiling: Tensor | None
+    labels: Tensor
+
+
+class OracleHead(ConceptMetric):
+    """Accuracy of the class whose concepts agree most with the predicted ones, and the gap to the model's own head.
+
+    Accuracy alone says nothing about concepts: heads on random directions reach that of fitted ones. Here the model's
+    concepts are read by the rule that people would apply. The class is the one with which most concepts agree, present
+    in both or in neither (`functional.oracle_head`); a concept belongs to a class from 1/2 on.
+
+    - ``score="oracle"``: whether that class is the true one; classes that agree equally share the hit.
+    - ``score="gap"``: whether the model's class is the true one, less the oracle's score. Above 0 the head reads from
+      the values what the concepts, as people understand them, do not say.
+    - ``score="ceiling"``: the oracle on the *true* concepts: what the rule can reach at all, with classes of equal rows
+      and images that deviate from their class. What lacks to it is the concepts' fault.
+
+    It takes images with a concept model, or at the bottleneck concept values (N, L) with the head as ``model``. The
+    explanation method plays no role.
+
+    Parameters
+    ----------
+    class_concepts : array_like
+        (K, L) in [0, 1]: how far each concept belongs to each class. The rows and columns of a DataFrame are matched by
+        name with ``model.class_names`` and ``model.bank.names``, where the model has these.
+    score : str
+        "oracle", "gap" or "ceiling".
+    threshold : float, optional
+        Value from which on a concept counts as present; by default 0 of margins and 0.5 of values in [0, 1].
+        `score_concepts` takes its ``value_threshold``, if there is one.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1, aligned with ``x_batch``: the true concepts, for the ceiling.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` if None.
+    **quantus : Unpack[QuantusArguments]
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword; they have no effect here, where no
+        attribution enters. The default aggregate is the mean of the defined scores.
+
+    Raises
+    ------
+    ValueError
+        If `class_concepts` is not (K, L) in [0, 1], `score` is none of the three, or it is not known from which value
+        on a concept is present.
+
+    Notes
+    -----
+    Higher is better; a gap of 0 is best. Chance, in ``records[-1].chance``, is 1 / K; a gap has none: compare it with
+    that of random banks. NaN, counted by reason in ``records[-1].reasons``: samples with a value that is NaN. Source:
+    arXiv 2606.30498 (2026).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from quantus_concepts import OracleHead
+    >>> values = np.array([[0.9, 0.2, 0.8], [0.1, 0.7, 0.6], [0.9, 0.7, 0.1]], dtype="float32")
+    >>> metric = OracleHead([[1, 0, 1], [0, 1, 1]])
+    >>> metric(nn.Linear(3, 2), values, y_batch=np.array([0, 1, 1]))
+    [1.0, 1.0, 0.5]
+    >>> metric.records[-1].chance
+    0.5
+    """
+
+    name = "OracleHead"
+    score_direction = ScoreDirection.HIGHER
+    evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
+    sample_truth = ("concept_labels", "labels")
+    reads_correctness = True
+    family = ("class_concepts", "threshold")
+
+    def __init__(
+        self,
+        class_concepts: Numbers | pd.DataFrame,
+        score: str = "oracle",
+        threshold: float | None = None,
+        concept_labels: Numbers | None = None,
+        labels: Numbers | None = None,
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Bind what people say of classes. A score of 1 says that the predicted concepts tell every class.
+
+        A score of 0 says that they point to other classes; a gap of 0, that the head reads no more than they say.
+        """
+        super().__init__(**quantus)
+        check_choice("score", score, [*LABELS])
+        if threshold is not None:
+            check_range("threshold", threshold, -np.inf, np.inf, open_low=True, open_high=True)
+        self.class_concepts = to_class_concepts("class_concepts", class_concepts)
+        self._table, self.score, self.threshold = class_concepts, score, threshold
+        self.bounds = (-1.0, 1.0) if score == "gap" else self.bounds
+        self._bind(concept_labels=concept_labels, labels=labels)
+
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
+        """Return labels of concepts (N, L) or of classes (N,), or raise."""
+        return to_classes(name, value) if name == "labels" else to_presence(name, value)
+
+    def check_call(
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+    ) -> Truth:
+        """Raise where there is no model, or no true concept for the ceiling."""
+        if model is None:
+            raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
+        if self.score == "ceiling" and "concept_labels" not in truth:
+            raise self.lacks("concept_labels")
+        return truth if "labels" in truth else truth | {"labels": y_batch}
+
+    def match_names(self, names: ModelNames) -> None:
+        """Bring the rows and columns of a table into the order of a model's classes and concepts."""
+        table = in_order("class_concepts", self._table, names)
+        if table is not self._table:
+            self._table, self.class_concepts = table, to_class_concepts("class_concepts", table)
+
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return LABELS[self.score]
+
+    @classmethod
+    def usual(cls, known: Known) -> Sequence[OracleHead]:
+        """Return the usual variants for a table: all three."""
+        table = known.truth("class_concepts")
+        return [] if table is None else [cls(table, score) for score in LABELS]
+
+    def missing(self, batch: Batch) -> str:
+        """Return the name of what a batch has to have and lacks, "" for nothing."""
+        if self.score == "ceiling" and not {"concept_labels"} & {*batch.truth, *self.bound_truth}:
+            return "concept_labels"
+        return "threshold" if self._present_from(batch) is None else ""
+
+    def _present_from(self, batch: Batch) -> float | None:
+        """Return the value from which on a concept is present; None if that is unknown."""
+        if self.threshold is not None or batch.threshold is not None:
+            return self.threshold if self.threshold is not None else batch.threshold
+        if getattr(batch.model, "values", "") == "margin":
+            return 0.0
+        return 0.5 if getattr(batch.model, "bounded", True) else None
+
+    @classmethod
+    def observe(cls, metrics: Sequence[OracleHead], batch: Batch) -> OracleHits:
+        """Read the classes of some samples from their concepts."""
+        metric, values = metrics[0], batch.values
+        check_table(metric.class_concepts, batch.logits.shape[1], values.shape[1])
+        threshold = metric._present_from(batch)
+        if threshold is None:
+            raise ValueError(
+                f"{cls.name} needs argument `threshold`: the values of {type(batch.model).__name__} are not bounded: "
+                "it is not known from which value on a concept is present."
+            )
+        present = (values >= threshold).float().masked_fill(values.isnan(), torch.nan)
+        # On the host, where they are checked without waiting for the device.
+        labels, ceiling = torch.as_tensor(batch.truth["labels"]), None
+        if any(each.score == "ceiling" for each in metrics):
+            ceiling = oracle_head(batch.tensor("concept_labels"), metric.class_concepts, labels)
+        return OracleHits(
+            oracle=oracle_head(present, metric.class_concepts, labels),
+            right=(batch.predicted == labels.to(batch.predicted.device)).float(),
+            ceiling=ceiling,
+            labels=labels.int(),
+        )
+
+    def finish(self, observed: Any) -> Result:
+        """Return the scores of all batches, and why some are undefined."""
+        oracle, right = observed.oracle.double().numpy(), observed.right.double().numpy()
+        scores = {"oracle": oracle, "gap": right - oracle}.get(self.score)
+        scores = observed.ceiling.double().numpy() if scores is None else scores
+        chance = np.nan if self.score == "gap" else 1 / len(self.class_concepts)
+        reasons = counted({"the model's values are NaN": np.isnan(scores)}, len(scores))
+        return Result(scores, reasons, chance=chance, clusters=observed.labels.numpy())

@@ -1,0 +1,50 @@
+"""The oracle head: a literal, the reference, and the controls whose score is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import oracle_head
+from reference.oracle_head import oracle_head as reference
+from refusals import refusals
+
+
+def test_literal() -> None:
+    # Agreements of the rows: 3, 1, 1; 2, 0, 0; 1, 3, 3; the last row is unknown.
+    table, rows = [[1, 0, 1], [0, 1, 1], [0, 1, 1]], [[1, 0, 1], [1, 0, 0], [0, 1, 1], [1, np.nan, 0]]
+    np.testing.assert_array_equal(oracle_head(rows, table, [0, 1, 2, 0]), [1, 0, 0.5, np.nan])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_reference(dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(0)
+    rows, table, labels = rng.integers(0, 2, (200, 7)), rng.random((9, 7)).round(1), rng.integers(0, 9, 200)
+    found = oracle_head(torch.tensor(rows, dtype=dtype), table, labels)
+    np.testing.assert_allclose(found, reference(rows, table, labels), atol=1e-7)
+
+
+def test_controls() -> None:
+    rng = np.random.default_rng(1)
+    n_classes, n = 20, 4000
+    table, labels = rng.permutation(2**12)[:n_classes, None] >> np.arange(12) & 1, rng.integers(0, n_classes, n)
+    # Reciting the class is right wherever no two classes are the same.
+    assert oracle_head(table[labels], table, labels).mean() == 1
+    assert oracle_head(table[(labels + 1) % n_classes], table, labels).mean() == 0
+    # Concepts drawn at random reach 1 / K, with three standard deviations.
+    chance = oracle_head(rng.integers(0, 2, (n, 12)), table, labels).mean()
+    assert abs(chance - 1 / n_classes) < 3 * np.sqrt(0.05 / n)
+    # Of classes with equal rows each has its share.
+    twins = np.repeat(table, 2, 0)
+    assert oracle_head(twins[labels], twins, labels).mean() == 1 / 2
+
+
+test_refused = refusals(
+    (
+        lambda: oracle_head(np.ones((2, 3)), np.ones((2, 4)), [0, 1]),
+        r"shape \(N, L\)|shape \(K, L\)",
+    ),
+    (lambda: oracle_head(np.ones((2, 3)), np.ones((2, 3)) * 50, [0, 1]), "`class_concepts` .*Divide percentages"),
+    (lambda: oracle_head(np.ones((2, 3)), np.ones((2, 3)), [0, 2]), r"`labels` to lie in \[0, 1\]"),
+)

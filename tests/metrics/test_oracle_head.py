@@ -1,0 +1,78 @@
+"""The oracle head as a metric: its three scores, its threshold, and its rows in a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
+from quantus_concepts import OracleHead, painted_subject, score_concepts
+from quantus_concepts.metrics.concepts.oracle_head import LABELS
+
+TABLE = np.array([[1, 0, 1], [0, 1, 1]])
+VALUES = np.array([[0.9, 0.2, 0.8], [0.1, 0.7, 0.6], [0.9, 0.7, 0.1], [0.9, 0.1, 0.9]], dtype=np.float32)
+CLASSES = np.array([0, 1, 1, 1])
+
+
+@pytest.fixture
+def head() -> nn.Linear:
+    """Right for the last sample alone, whose class its concepts do not tell."""
+    head = nn.Linear(3, 2)
+    nn.init.zeros_(head.weight)
+    head.bias.data = torch.tensor([-1.0, 1.0])
+    return head
+
+
+def test_scores_by_hand(head: nn.Linear) -> None:
+    """The model answers class 1: wrong, right, right, right; the oracle says 0, 1, both, 0."""
+    assert OracleHead(TABLE)(head, VALUES, CLASSES) == [1, 1, 0.5, 0]
+    assert OracleHead(TABLE, "gap")(head, VALUES, CLASSES) == [-1, 0, 0.5, 1]
+    present = [[1, 0, 1], [0, 1, 1], [0, 1, 1], [1, 1, 1]]
+    ceiling = OracleHead(TABLE, "ceiling", concept_labels=present)
+    assert ceiling(head, VALUES, CLASSES) == [1, 1, 1, 0.5]
+    assert ceiling.records[-1].chance == 0.5
+
+
+def test_the_threshold_is_that_of_the_values() -> None:
+    table, identity, images = np.eye(2), nn.Linear(2, 2), torch.tensor([[0.2, -0.1], [-0.1, 0.2]])
+    labels = torch.tensor([0, 1])
+    bank = ConceptBank(torch.eye(2))
+    raw, margin = (PostHocCBM(nn.Identity(), bank, identity, values) for values in ("raw", "margin"))
+    bounded = BottleneckCBM(nn.Identity(), nn.Linear(2, 2), identity)
+    for model, threshold in ((margin, 0.0), (bounded, 0.5)):
+        default, given = (OracleHead(table, threshold=value) for value in (None, threshold))
+        assert default(model, images.numpy(), labels.numpy()) == given(model, images.numpy(), labels.numpy())
+    assert OracleHead(table)(margin, images.numpy(), labels.numpy()) == [1, 1]
+    with pytest.raises(ValueError, match="OracleHead needs argument `threshold`: the values of PostHocCBM"):
+        OracleHead(table)(raw, images.numpy(), labels.numpy())
+    batches = [(images, labels)]
+    # Where it is not known when a concept is present, the usual variants are left out.
+    assert "oracle accuracy" not in {*score_concepts(raw, batches, "all", class_concepts=table)["metric"]}
+    rows = score_concepts(raw, batches, "all", class_concepts=table, value_threshold=0.1)
+    assert "oracle accuracy" in {*rows["metric"]}
+
+
+def test_rows_beside_random_banks() -> None:
+    subject = painted_subject(200, 60, image_size=32, n_classes=4, n_concepts=8, epochs=1, random_directions=5)
+    settings = {"class_concepts": subject.test.class_concepts, "controls": subject.baselines}
+    table = score_concepts(subject.models, subject.loader(), "all", **settings)
+    rows = table[table["metric"].isin(LABELS.values())].set_index(["model", "metric"])["value"].unstack()
+    assert {*rows} == {*LABELS.values()}
+    # True concepts reach the ceiling by construction, and the accuracy of a head and its gap add up.
+    assert rows.loc["oracle", "oracle accuracy"] == rows.loc["oracle", "oracle ceiling"]
+    accuracy = table[table["metric"] == "accuracy"].set_index("model")["value"]
+    models = [*subject.models]
+    np.testing.assert_allclose(rows.loc[models, "oracle accuracy"] + rows.loc[models, "head gap"], accuracy[models])
+    none = score_concepts(subject.models, subject.loader(), class_concepts=subject.test.class_concepts)
+    assert not {*none["metric"]} & {*LABELS.values()}
+
+
+def test_wrong_arguments_are_refused(head: nn.Linear) -> None:
+    with pytest.raises(ValueError, match="OracleHead needs argument `concept_labels`"):
+        OracleHead(TABLE, "ceiling")(head, VALUES, CLASSES)
+    with pytest.raises(ValueError, match=r"`class_concepts` to have shape \(K, L\) with the model's L = 3 concepts"):
+        OracleHead(np.eye(2))(head, VALUES, CLASSES)
+    with pytest.raises(ValueError, match="`score` to be one of"):
+        OracleHead(TABLE, "head")
