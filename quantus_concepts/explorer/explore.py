@@ -27,7 +27,6 @@ from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.gallery import PALETTE, as_picture
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from captum_concepts.support.checks import (
-    check_binary,
     check_path,
     check_shape,
     check_whole,
@@ -294,7 +293,7 @@ def _check_fields(fields: dict[str, Tensor], n: int, n_concepts: int) -> None:
         check_shape("labels", fields["labels"], ("N",), (n,))
     if "concept_labels" in fields:
         check_shape("concept_labels", fields["concept_labels"], ("N", "L"), (n, n_concepts))
-        check_binary("concept_labels", fields["concept_labels"])
+        to_presence("concept_labels", fields["concept_labels"])
     if "points" in fields:
         if fields["points"].ndim == 3:
             fields["points"] = fields["points"][:, :, None]

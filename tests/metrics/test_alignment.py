@@ -106,6 +106,24 @@ def test_truth_by_argument_next_to_a_loader_that_may_shuffle_raises(kind: str) -
 
 
 @pytest.mark.parametrize("kind", SHUFFLED)
+def test_truth_of_a_metric_next_to_a_loader_that_may_shuffle_raises(kind: str) -> None:
+    with pytest.raises(ValueError, match="in the order of `concept_labels`"):
+        score_concepts(make_model(), SHUFFLED[kind](PAIRS), [CEM(LABELS)])
+
+
+def test_truth_of_a_metric_has_a_row_for_each_image() -> None:
+    for rows in (LABELS[:30], torch.cat([LABELS, LABELS])):
+        with pytest.raises(ValueError, match=f"`concept_labels` to hold as many rows .* but got {len(rows)}"):
+            score_concepts(make_model(), DataLoader(PAIRS, 8), [CEM(rows)])
+
+
+@pytest.mark.parametrize("labels", [KIND[:, None], torch.eye(4)[KIND].long(), KIND.double()])
+def test_labels_of_batches_are_read_as_those_of_arguments(labels: torch.Tensor) -> None:
+    loader = DataLoader(TensorDataset(X, labels, LABELS), 8)
+    assert value_of(score_concepts(make_model(), loader, [CEM(importance="value", only_correct=True)]), "CEM") == [1]
+
+
+@pytest.mark.parametrize("kind", SHUFFLED)
 def test_truth_in_the_batches_may_be_shuffled(kind: str) -> None:
     loader = SHUFFLED[kind](TensorDataset(X, KIND, LABELS))
     assert value_of(score_concepts(make_model(), loader, ONE), "CEM") == [1, 1]

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from captum_concepts.backbones.backbone import Backbone, factory_of
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
-from captum_concepts.support.checks import check_binary, check_shape, to_class_indices
+from captum_concepts.support.checks import check_shape, to_class_indices, to_presence
 from captum_concepts.support.running import (
     device_of,
     evaluation_mode,
@@ -139,7 +139,7 @@ def embed_batches(
                 labels.append(_check_labels(items["labels"], n))
             if "concept_labels" in items:
                 check_shape("concept_labels", items["concept_labels"], ("N", "L"), (n, None))
-                check_binary("concept_labels", items["concept_labels"])
+                to_presence("concept_labels", items["concept_labels"])
                 concepts.append(items["concept_labels"])
     if not rows:
         raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
@@ -174,7 +174,7 @@ def gives_in_order(loader: object) -> bool:
 
 def check_order(loader: object, truth: Iterable[str], name: str = "loader") -> None:
     """Raise if truth of images is given next to a loader that may give them in another order."""
-    names = " and ".join(f"`{argument}`" for argument in truth)
+    names = " and ".join(f"`{argument}`" for argument in dict.fromkeys(truth))
     if names and not gives_in_order(loader):
         raise ValueError(
             f"Expected argument `{name}` to give images in the order of {names} but it has a sampler of its own and "

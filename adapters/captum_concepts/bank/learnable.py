@@ -15,12 +15,11 @@ from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directio
 from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import (
     check_axes,
-    check_binary,
     check_finite,
     check_names,
-    check_shape,
     find_names,
     to_array,
+    to_presence,
 )
 from captum_concepts.support.running import warn_user
 
@@ -76,9 +75,7 @@ def find_learnable(
     min_images: int,
 ) -> Learnable:
     """Choose concepts by name and by their numbers of images, from labels (N, L) alone; raise where none is left."""
-    array = to_array("labels", labels)
-    check_shape("labels", array, ("N", "L"), (None, None))
-    check_binary("labels", array)
+    array = to_presence("labels", labels)
     names = check_names(names, array.shape[1])
     chosen = list(range(len(names))) if concepts is None else find_names("concepts", names, concepts)
     n_with = (array > 0.5).sum(0)

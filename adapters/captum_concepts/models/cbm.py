@@ -23,7 +23,6 @@ from captum_concepts.models.random_banks import random_banks as draw_random_bank
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import (
     check_axes,
-    check_binary,
     check_choice,
     check_finite,
     check_module,
@@ -32,6 +31,7 @@ from captum_concepts.support.checks import (
     match_names,
     only_numbers,
     to_numpy,
+    to_presence,
     to_tensor,
 )
 from captum_concepts.support.running import first_floating, progress
@@ -399,4 +399,4 @@ def _check_aligned(concept_labels: Tensor, loader: Iterable[Batch]) -> None:
     # Known before the pass over the images, unless the loader leaves some out.
     every_image = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
     check_axes(concept_labels=(concept_labels, f"{len(sampler) if every_image else 'N'} L"))
-    check_binary("concept_labels", concept_labels)
+    to_presence("concept_labels", concept_labels)

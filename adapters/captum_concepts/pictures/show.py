@@ -46,6 +46,7 @@ from captum_concepts.support.checks import (
     find_names,
     to_array,
     to_class_indices,
+    to_presence,
 )
 from captum_concepts.texts import clip_text, readable_name, signed_text
 
@@ -395,9 +396,8 @@ def _compute_views(
 def _as_concept_labels(labels: Tensor | ArrayLike | None, n: int, n_concepts: int) -> np.ndarray | None:
     if labels is None:
         return None
-    array = to_array("concept_labels", labels)
+    array = to_presence("concept_labels", labels)
     check_shape("concept_labels", array, ("N", "L"), (n, n_concepts))
-    check_binary("concept_labels", array)
     return array
 
 

@@ -347,6 +347,7 @@ def concept_state(
         n_concepts=n_concepts,
         last_part=_last_part(observing),
         elsewhere=EarlierPoints(seed, number, None if start is None else points_lookup(data)) if baselines else None,
+        of_metrics=[pair for metric in observing for pair in metric.bound_truth.items()],
     )
     watched = watched_models(models, (control, control_models), observing, value_threshold, stride=control_stride)
     states = watch(watched, batches, start=number, display_progressbar=display_progressbar)

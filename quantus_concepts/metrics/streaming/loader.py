@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from captum_concepts.backbones.embedding import USUAL, check_order, read_batch
-from captum_concepts.support.checks import check_shape, to_numpy, to_points, to_presence, to_tensor
+from captum_concepts.support.checks import check_shape, to_class_indices, to_numpy, to_points, to_presence, to_tensor
 from captum_concepts.support.running import floating_images
 from quantus_concepts.functional.attribution.regions import check_places
 from quantus_concepts.functional.concepts.substitution import NO_CONCEPT
@@ -85,11 +85,14 @@ class ConceptBatches:
         last_part: int = -1,
         elsewhere: EarlierPoints | None = None,
         required: Mapping[str, str] | None = None,
+        of_metrics: Sequence[tuple[str, np.ndarray]] = (),
     ) -> None:
         self._loader, self._required, self._checks = loader, required or {}, {"labels": to_classes, **checks}
         self._truth_of = truth_of
         arrays = {name: value for name, value in given.items() if value is not None}
-        check_order(loader, arrays)
+        #: Truth that metrics have themselves, whose rows are those of the loader too.
+        self._of_metrics = of_metrics
+        check_order(loader, [*arrays, *(name for name, _ in of_metrics)])
         # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
         self._bound = {name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}
         self._of_data: dict[str, Tensor | None] = {}
@@ -135,7 +138,8 @@ class ConceptBatches:
             if name in self._bound:
                 truth[name] = self._bound[name][rows]
             elif fields.get(name) is not None:
-                value = self._truth_of.order.apply(name, fields[name])
+                value = to_class_indices(name, fields[name]) if name == "labels" else fields[name]
+                value = self._truth_of.order.apply(name, value)
                 known = name in USUAL or name in OF_IMAGES
                 truth[name] = to_tensor(name, value if known else check(name, value))
             elif (column := self._find_in_data(name)) is not None:
@@ -186,8 +190,8 @@ class ConceptBatches:
             check_places(points, (images.shape[2], images.shape[3]), ("image", "part", "place"))
 
     def _check_lengths(self, n_images: int, *, at_least: bool) -> None:
-        known = {name: array for name, array in self._of_data.items() if array is not None}
-        for name, array in (self._bound | known).items():
+        known = [(name, array) for name, array in self._of_data.items() if array is not None]
+        for name, array in (*self._bound.items(), *known, *self._of_metrics):
             if len(array) < n_images or (not at_least and len(array) > n_images):
                 raise ValueError(
                     f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
