@@ -12,11 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tqdm.auto import tqdm
-
 from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import check_callable, check_choice, check_whole
 from captum_concepts.support.files import reason_of, write_atomically
+from captum_concepts.support.running import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -169,8 +168,8 @@ def score_ranges(
     states = {items: state for items, state in loaded.items() if state is not None}
     missing = [items for items in ranges if items not in states]
     scored = _score_on_ray(make_scorer, missing, num_gpus) if engine == RAY else _score_here(make_scorer, missing)
-    hidden = None if display_progressbar else True
-    bar = tqdm(desc="scoring", total=len(ranges), initial=len(states), unit="range", disable=hidden, leave=False)
+    about = {"total": len(ranges), "initial": len(states), "unit": "range"}
+    bar = progress(description="scoring", show=display_progressbar, **about)
     # Closing ends the tasks, and a cluster of our own, also where this raises.
     with bar, closing(scored):
         for items, state in scored:

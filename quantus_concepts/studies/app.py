@@ -85,6 +85,10 @@ def console() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if not sys.stderr.isatty() and "--no-progress" not in sys.argv:
+        from captum_concepts.log import LOG
+
+        LOG.is_on = True
     terminated = []
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:

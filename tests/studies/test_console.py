@@ -47,6 +47,18 @@ def test_no_arguments_are_a_call_for_help_and_an_error_is_one_line(capsys):
     assert re.fullmatch(r"Error: No such option:? .?--sede.*\n", capsys.readouterr().err)
 
 
+def test_without_a_terminal_each_stage_is_a_line_with_its_time(tmp_path):
+    code = "from quantus_concepts.studies.app import console; raise SystemExit(console())"
+    words = [word for word in EXPLAIN if word != "--no-progress"]
+    for more, expected in (([], r"\d\d:\d\d:\d\d explain: network\n"), (["--no-progress", "--overwrite"], "")):
+        command = [sys.executable, "-c", code, *words, *more]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, env=environment(), check=True, encoding="utf-8"
+        )
+        logged = "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("Note:"))
+        assert re.fullmatch(expected, logged)
+
+
 def test_a_reader_that_leaves_is_no_traceback():
     code = """
 import sys, typer

@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+import tqdm as plain_tqdm
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from captum_concepts.log import LOG
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.files import check_plain_file, printable, reason_of
 
@@ -248,8 +250,11 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
     return results
 
 
-def progress(iterable: Iterable[T] | None = None, description: str = "", *, show: bool, **settings: object) -> Any:
-    """Return a bar of tqdm over an iterable: a widget in notebooks, silent where the stream is no terminal."""
+def progress(iterable: Iterable[T] | None = None, description: str = "", *, show: bool, **settings: Any) -> Any:
+    """Return a bar of tqdm over an iterable: a widget in notebooks, silent or a log where the stream is no terminal."""
+    if show and LOG.is_on:
+        form: dict[str, Any] = {"file": LOG, "bar_format": "{desc}: {n_fmt} of {total_fmt} {unit}", "leave": False}
+        return plain_tqdm.tqdm(iterable, printable(description), **form | settings)
     return tqdm(iterable, printable(description), **{"disable": None if show else True, "leave": False} | settings)
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_shape
-from captum_concepts.support.running import evaluation_mode, to_model
+from captum_concepts.support.running import evaluation_mode, progress, to_model
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
@@ -203,8 +202,7 @@ def watch(
     with ExitStack() as stack, torch.no_grad():
         for model in (each.model for each in watched):
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
-        # None: only in a terminal or a notebook.
-        for fields in tqdm(batches, "evaluating", unit="batch", disable=None if display_progressbar else True):
+        for fields in progress(batches, "evaluating", show=display_progressbar, unit="batch"):
             loaded = Loaded(fields, number)
             for each, keeper in zip(watched, kept, strict=True):
                 batch = StreamBatch(each, loaded)

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from captum_concepts.fingerprints import fingerprint_of, hash_file
+from captum_concepts.log import LOG
 from captum_concepts.support.files import reason_of
 
 PROGRAM = "quantus-concepts"
@@ -170,6 +171,7 @@ class RunFolder:
                     self._read.append(path)
                     return content
         before = list(self.notes)
+        LOG.line(f"{self.command}: {name}")
         with warnings_as_notes(self):
             made = make()
         if new := [note for note in self.notes if note not in before]:

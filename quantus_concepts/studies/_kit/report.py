@@ -17,6 +17,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from captum_concepts.log import LOG
 from captum_concepts.support.files import printable
 from captum_concepts.support.running import hide_bars
 from quantus_concepts.explorer.policy import content_policy
@@ -290,6 +291,7 @@ def write_report(folder: RunFolder, frame: pd.DataFrame, report: Report, more: M
 
     `more` are further settings that the page lists, the number of images for instance.
     """
+    LOG.line(f"{folder.command}: report")
     folder.write("results.csv", frame.to_csv(index=False))
     names = ("question", *_NUMBERS[:5], "verdict")
     verdicts = pd.DataFrame([[getattr(row, name) for name in names] for row in report.verdicts], columns=list(names))
