@@ -86,7 +86,7 @@ def console() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     if not sys.stderr.isatty() and "--no-progress" not in sys.argv:
-        from captum_concepts.log import LOG
+        from captum_concepts.support.log import LOG
 
         LOG.is_on = True
     terminated = []

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from captum_concepts import log
-from captum_concepts.log import LOG
+from captum_concepts.support import log
+from captum_concepts.support.log import LOG
 from captum_concepts.support.running import progress
 
 

@@ -1,1 +1,1 @@
-"""Checks, running, files and images: what every other package needs, and nothing about concepts."""
+"""Checks, running, files, images and the log: what every other package needs, and nothing about concepts."""

@@ -20,9 +20,9 @@ import tqdm as plain_tqdm
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from captum_concepts.log import LOG
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.files import check_plain_file, printable, reason_of
+from captum_concepts.support.log import LOG
 
 T = TypeVar("T")
 PACKAGES = ("captum_concepts", "quantus_concepts")

@@ -21,8 +21,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from captum_concepts.fingerprints import fingerprint_of, hash_file
-from captum_concepts.log import LOG
 from captum_concepts.support.files import reason_of
+from captum_concepts.support.log import LOG
 
 PROGRAM = "quantus-concepts"
 RUN, LOCK, CACHE, REPORT = "run.json", ".lock", "cache", "report.html"

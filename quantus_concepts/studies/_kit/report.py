@@ -17,8 +17,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from captum_concepts.log import LOG
 from captum_concepts.support.files import printable
+from captum_concepts.support.log import LOG
 from captum_concepts.support.running import hide_bars
 from quantus_concepts.explorer.policy import content_policy
 from quantus_concepts.score_tables import escape_latex
