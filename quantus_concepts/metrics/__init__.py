@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
+    from quantus_concepts.metrics.concepts.completeness import Completeness
     from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, plot_interventions
     from quantus_concepts.metrics.concepts.oracle_head import OracleHead
+    from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage, InterconceptLeakage
+    from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy, plot_sparse_heads
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
     from quantus_concepts.metrics.contrast.idr import IDR
     from quantus_concepts.metrics.contrast.iir import IIR
@@ -41,8 +44,12 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
+    "Completeness",
+    "ConceptSetCeiling",
     "ConceptState",
+    "ConceptTaskLeakage",
     "Faithfulness",
+    "InterconceptLeakage",
     "InterventionAccuracy",
     "Limits",
     "OracleHead",
@@ -50,6 +57,7 @@ __all__ = [
     "Patch",
     "PatchResult",
     "RegionAttributions",
+    "SparseHeadAccuracy",
     "Subject",
     "SubstitutionScore",
     "UsualMetrics",
@@ -60,6 +68,7 @@ __all__ = [
     "optimise_patch",
     "plot_discovered",
     "plot_interventions",
+    "plot_sparse_heads",
     "score_concepts",
     "score_contrasts",
     "score_discovered",

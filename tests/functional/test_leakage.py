@@ -70,7 +70,7 @@ def test_against_the_reference() -> None:
 
 def test_p_is_uniform_without_leakage() -> None:
     generator = torch.Generator().manual_seed(0)
-    p_task, p_pairs, scores = [], [], []
+    p_task, p_pairs, p_means, scores = [], [], [], []
     for seed in range(60):
         table = torch.rand(10, 6, generator=generator) < 0.5
         classes = torch.randint(10, (150,), generator=generator)
@@ -81,11 +81,14 @@ def test_p_is_uniform_without_leakage() -> None:
         pairs = interconcept_leakage(values, concepts, n_permutations=19, seed=seed)
         p_task.append(leakage.p)
         scores.append(leakage.scores)
+        p_means += [leakage.mean_p, pairs.mean_p]
         p_pairs.append(pairs.p[*torch.triu_indices(6, 6, 1)])
     # Two-sided, five standard errors; concepts share their images, draws are of twenty values.
     for p in (torch.cat(p_task), torch.cat(p_pairs)):
-        shares = [(p <= level).double().mean().item() for level in (0.05, 0.25, 0.5, 0.75, 1.0)]
+        shares = [(p <= level + 1e-6).double().mean().item() for level in (0.05, 0.25, 0.5, 0.75, 1.0)]
         assert shares == pytest.approx([0.05, 0.25, 0.5, 0.75, 1.0], abs=0.06)
+    shares = [np.mean(np.array(p_means) <= level + 1e-6) for level in (0.05, 0.5, 1.0)]
+    assert shares == pytest.approx([0.05, 0.5, 1.0], abs=0.14)
     assert torch.cat(scores).mean().item() == pytest.approx(0, abs=0.003)
 
 
@@ -95,6 +98,7 @@ def test_leaking_pairs_are_found() -> None:
     values = concepts + 0.2 * torch.randn(400, 3, generator=generator)
     values[:, 0] += concepts[:, 1]
     leakage = interconcept_leakage(values, concepts)
+    assert leakage.mean_p == pytest.approx(1 / 40)
     assert leakage.p[0, 1] == leakage.p[1, 0] == pytest.approx(1 / 40)
     assert leakage.scores[0, 1] > 0.1
     assert leakage.scores[0, 2].abs() < 0.03

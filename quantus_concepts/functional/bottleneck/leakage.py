@@ -25,11 +25,14 @@ class Leakage(NamedTuple):
         The share of all draws, the observed one included, that leak as much: small if there is leakage.
     published : Tensor
         The difference of the papers, by the same estimate of information but without a null, and not clipped at 0.
+    mean_p : float
+        The same share for the mean over concepts, or pairs: whether there is leakage at all.
     """
 
     scores: Tensor
     p: Tensor
     published: Tensor
+    mean_p: float
 
 
 @torch.no_grad()
@@ -211,10 +214,20 @@ def concept_set_ceiling(concepts: Numbers, classes: Numbers) -> float:
     check_zero_one("concepts", rows)
     if not len(rows):
         raise ValueError("Expected argument `concepts` to have at least one row but got none.")
-    _, group = rows.unique(dim=0, return_inverse=True)
-    pairs, counts = torch.stack([group, labels.to(group)], 1).unique(dim=0, return_counts=True)
-    largest = counts.new_zeros(int(group.max()) + 1).scatter_reduce(0, pairs[:, 0], counts, "amax")
-    return float(largest.sum()) / len(rows)
+    return float(commonest_classes(rows, labels).mean())
+
+
+def commonest_classes(concepts: Tensor, classes: Tensor) -> Tensor:
+    """Return whether each class (N,) is the commonest of the images with the same concepts; several share the hit."""
+    _, group = concepts.unique(dim=0, return_inverse=True)
+    pairs, pair_of, counts = torch.stack([group, classes.to(group)], 1).unique(
+        dim=0, return_inverse=True, return_counts=True
+    )
+    n_groups = int(group.max()) + 1
+    largest = counts.new_zeros(n_groups).scatter_reduce(0, pairs[:, 0], counts, "amax")
+    is_largest = (counts == largest[pairs[:, 0]]).double()
+    several = is_largest.new_zeros(n_groups).scatter_add(0, pairs[:, 0], is_largest)
+    return (is_largest / several[pairs[:, 0]])[pair_of]
 
 
 def discretise(values: Tensor, n_bins: int) -> Tensor:
@@ -273,7 +286,14 @@ def _shuffled(bins: Tensor, strata: Tensor, n: int, seed: int) -> Iterator[Tenso
 
 
 def _result(observed: Tensor, draws: Tensor, published: Tensor, scale: Tensor | float = 1.0) -> Leakage:
+    together = [part.flatten(-observed.ndim).nanmean(-1) for part in (observed, draws)]
+    p, mean_p = _share_above(observed, draws), _share_above(*together)
+    scores = (observed - draws.mean(0)) / scale
+    return Leakage(scores.float(), p.float(), published.float(), float(mean_p))
+
+
+def _share_above(observed: Tensor, draws: Tensor) -> Tensor:
+    """Return the share of all draws (P, ...), the observed one included, that are not below the observed one."""
     # What differs by rounding is as much.
-    extreme = ~(draws < observed - 1e-6 * observed.abs().clamp(min=1e-3))
-    p = (1 + extreme.sum(0)) / (len(draws) + 1)
-    return Leakage(*(part.float() for part in ((observed - draws.mean(0)) / scale, p, published)))
+    below = draws < observed - 1e-6 * observed.abs().clamp(min=1e-3)
+    return (1 + (~below).sum(0)) / (len(draws) + 1)

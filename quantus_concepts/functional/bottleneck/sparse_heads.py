@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,10 @@ class SparseHeads:
         (S, K, L) for standardised values.
     biases : Tensor
         (S, K).
+    centre : Tensor
+        (L,) mean of the values of the fit.
+    scale : Tensor
+        (L,) their standard deviation; infinite for a concept that does not vary.
     """
 
     sizes: tuple[int, ...]
@@ -42,6 +46,14 @@ class SparseHeads:
     accuracy: Tensor
     weights: Tensor
     biases: Tensor
+    centre: Tensor
+    scale: Tensor
+
+    def predict(self, values: Tensor) -> Tensor:
+        """Return the class (S, M) that each head predicts from values (M, L)."""
+        standardised = (values.to(self.centre) - self.centre) / self.scale
+        logits = torch.einsum("ml,skl->smk", standardised, self.weights) + self.biases[:, None]
+        return logits.argmax(2)
 
     @property
     def anec_5(self) -> float:
@@ -152,14 +164,9 @@ def sparse_head_path(
         weights, bias = path[enough]
         heads.append((_largest(weights, wanted), bias))
     all_weights, biases = (torch.stack(parts) for parts in zip(*heads, strict=True))
-    logits = torch.einsum("ml,skl->smk", (judged - mean) / deviation, all_weights) + biases[:, None]
-    return SparseHeads(
-        sizes=sizes,
-        nec=(all_weights != 0).sum((1, 2)) / n_classes,
-        accuracy=(logits.argmax(2) == truth).float().mean(1),
-        weights=all_weights,
-        biases=biases,
-    )
+    nec = (all_weights != 0).sum((1, 2)) / n_classes
+    found = SparseHeads(sizes, nec, torch.empty(0), all_weights, biases, mean, deviation)
+    return replace(found, accuracy=(found.predict(judged) == truth).float().mean(1))
 
 
 def elastic_net_path(

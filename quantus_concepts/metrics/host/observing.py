@@ -340,7 +340,7 @@ class Result:
     #: Of each sample, or of all.
     chance: Any = None
     clusters: Any = None
-    #: In place of the mean of scores, where there are none of samples: "value", "n", "undefined".
+    #: In place of the mean of scores, if it is another number or there are no scores: "value", "n", "undefined".
     summary: dict[str, Any] | None = None
     #: Importances (K, L) by which models are compared, and the truth.
     by_class: tuple[Tensor, Tensor] | None = None

@@ -125,13 +125,14 @@ def _rows_of(
     metric: Observer, fields: Row, result: Result, names: Mapping[str, Sequence[str]], intervals: bool
 ) -> list[Row]:
     """Return the row of a mean over samples; of scores of concepts or classes first their mean, then each."""
-    if result.summary is not None:
+    if result.summary is not None and not len(result.scores):
         return [fields | result.summary | {"chance": mean_chance(result)}]
     if metric.of_samples:
         row = score_row(result.scores, metric.bounds, result.clusters, intervals=intervals, **fields)
         reason = result.commonest_reason() if row["undefined"] and intervals else ""
         return [row | {"chance": mean_chance(result), "reason": reason}]
     items = item_rows(result.scores, names[fields["item_kind"]], **fields)
+    items[0] |= result.summary or {}
     if items[0]["undefined"] and intervals:
         items[0]["reason"] = result.commonest_reason()
     # The items of a baseline say nothing.

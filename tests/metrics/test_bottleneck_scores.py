@@ -1,0 +1,187 @@
+"""Leakage, sparse heads and completeness as rows of `score_concepts`: the numbers of the formulas, and controls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from captum_concepts import ConceptBank, PostHocCBM
+from quantus_concepts import compare, score_concepts
+from quantus_concepts.functional import (
+    completeness,
+    concept_set_ceiling,
+    concept_task_leakage,
+    interconcept_leakage,
+    sparse_head_path,
+)
+from quantus_concepts.metrics import (
+    Completeness,
+    ConceptSetCeiling,
+    ConceptTaskLeakage,
+    InterconceptLeakage,
+    SparseHeadAccuracy,
+    concept_state,
+    plot_sparse_heads,
+)
+from quantus_concepts.metrics.concepts.leakage import ValuesAndTruth
+from refusals import refusals
+
+N, N_CONCEPTS, N_CLASSES = 240, 6, 4
+GENERATOR = torch.Generator().manual_seed(0)
+CLASSES = torch.arange(N) % N_CLASSES
+TABLE = torch.tensor([[1, 0, 0, 1, 0, 1], [0, 1, 0, 1, 1, 0], [0, 0, 1, 0, 1, 1], [0, 0, 1, 0, 1, 0]])
+#: One image in ten deviates from its class in each concept.
+CONCEPTS = TABLE[CLASSES] ^ (torch.rand(N, N_CONCEPTS, generator=GENERATOR) < 0.1).long()
+NOISE = torch.randn(N, N_CONCEPTS, generator=GENERATOR)
+HONEST = CONCEPTS + 0.2 * NOISE
+#: The values of the first concept also say whether it is class 3.
+LEAKING = HONEST + torch.nn.functional.one_hot(3 * (CLASSES == 3).long() - 0, 4)[:, 3:] * torch.eye(N_CONCEPTS)[0]
+
+
+def loader(values: Tensor, batch_size: int = 64) -> DataLoader:
+    return DataLoader(TensorDataset(values, CLASSES, CONCEPTS), batch_size)
+
+
+def model(seed: int = 0) -> PostHocCBM:
+    """Return a model whose values are its inputs."""
+    head = nn.Linear(N_CONCEPTS, N_CLASSES)
+    head.weight.data, head.bias.data = 2.0 * TABLE - 1, torch.zeros(N_CLASSES)
+    names = [f"concept {j}" for j in range(N_CONCEPTS)]
+    return PostHocCBM(nn.Identity(), ConceptBank(torch.eye(N_CONCEPTS), names=names), head, values="raw")
+
+
+def score(values: Tensor, *metrics: object, **settings: object) -> pd.DataFrame:
+    return score_concepts(model(), loader(values), metrics=[*metrics], **settings)
+
+
+def test_rows_of_leakage_are_those_of_the_formulas() -> None:
+    table = score(LEAKING, ConceptTaskLeakage(), InterconceptLeakage(), ConceptSetCeiling())
+    rows = {name: part.set_index("item") for name, part in table.groupby("metric")}
+    task = concept_task_leakage(LEAKING, CLASSES, CONCEPTS)
+    own = rows["concept-task leakage"]
+    np.testing.assert_allclose(own["value"].iloc[1:], task.scores, atol=1e-6)
+    assert own.loc["", "value"] == pytest.approx(task.scores.mean().item(), abs=1e-6)
+    p = rows["concept-task leakage p"]
+    np.testing.assert_allclose(p["value"].iloc[1:], task.p)
+    assert p.loc["", "value"] == task.mean_p == pytest.approx(1 / 40)
+    # The concept that leaks, and no other, is found.
+    assert own.loc["concept 0", "value"] > 0.1
+    assert p.loc["concept 0", "value"] == pytest.approx(1 / 40)
+    assert (own["value"].iloc[2:] < 0.03).all()
+    pairs = interconcept_leakage(LEAKING, CONCEPTS)
+    own = rows["inter-concept leakage"]
+    np.testing.assert_allclose(own["value"].iloc[1:], pairs.scores.nanmean(1), atol=1e-6)
+    assert rows["inter-concept leakage p"].loc["", "value"] == pairs.mean_p
+    assert rows["concept-set ceiling"].loc["", "value"] == pytest.approx(concept_set_ceiling(CONCEPTS, CLASSES))
+
+
+def test_honest_values_do_not_leak() -> None:
+    table = score(HONEST, ConceptTaskLeakage(), InterconceptLeakage()).set_index(["metric", "item"])["value"]
+    for name in ("concept-task leakage", "inter-concept leakage"):
+        assert abs(table[name, ""]) < 0.01
+        assert table[f"{name} p", ""] > 0.05
+
+
+def test_ranges_merge_and_batches_do_not_matter() -> None:
+    metrics = [ConceptTaskLeakage(n_permutations=9), ConceptSetCeiling(), SparseHeadAccuracy([1, 2])]
+    whole = score(LEAKING, *metrics)
+    pd.testing.assert_frame_equal(score_concepts(model(), loader(LEAKING, 17), metrics=metrics), whole)
+    data = loader(LEAKING).dataset
+    states = [
+        concept_state(
+            model(), DataLoader(torch.utils.data.Subset(data, range(start, start + 120)), 60), metrics, start=start
+        )
+        for start in (0, 120)
+    ]
+    states[0].merge(states[1])
+    pd.testing.assert_frame_equal(states[0].table(), whole)
+
+
+def test_sparse_heads_and_their_plot() -> None:
+    banks = [
+        PostHocCBM(nn.Identity(), ConceptBank.random(N_CONCEPTS, N_CONCEPTS, seed=seed), model().head, values="raw")
+        for seed in range(3)
+    ]
+    metric = SparseHeadAccuracy([1, 2, 3, 6, 7])
+    table = score_concepts(model(), loader(HONEST), metrics=[metric], controls={"random banks": banks})
+    rows = table[table["metric"] == metric.name].set_index(["what", "l"])
+    assert sorted({*rows.index.get_level_values("l")}) == [1, 2, 3, 6]  # there are no seven concepts
+    places = torch.arange(N) // N_CLASSES % 2  # every other image of each class
+    halves = [
+        sparse_head_path(
+            *(HONEST[places == half], CLASSES[places == half], [1, 2, 3, 6]),
+            *(HONEST[places != half], CLASSES[places != half], 25, 40),
+        ).accuracy
+        for half in (0, 1)
+    ]
+    np.testing.assert_allclose(rows.loc["score", "value"], (halves[0] + halves[1]) / 2, atol=1e-6)
+    assert rows.loc[("score", 6), "value"] > rows.loc[("score", 1), "value"] + 0.1
+    # Mixtures of concepts say little with one weight a class, and as much with all.
+    assert rows.loc[("random range", 6), "value"] == pytest.approx(rows.loc[("score", 6), "value"], abs=0.06)
+    nec = table[(table["metric"] == "NEC") & (table["what"] == "score")]
+    assert nec["value"].tolist() == pytest.approx([1, 2, 3, 6], abs=0.8)
+    figure, ax = plot_sparse_heads(table)
+    assert ax.get_legend_handles_labels()[1] == ["random banks", "model"]
+    plt.close(figure)
+    with pytest.raises(ValueError, match="rows of 'sparse head accuracy'"):
+        plot_sparse_heads(table.iloc[:0])
+
+
+def test_images_are_compared_with_the_ceiling_and_between_models() -> None:
+    metrics = [ConceptSetCeiling(), SparseHeadAccuracy([2])]
+    tables = [score(values, *metrics, per_image=True) for values in (HONEST, LEAKING)]
+    result = compare(*tables).set_index("metric")
+    assert result.loc["concept-set ceiling", "difference"] == 0
+    assert result.loc["sparse head accuracy", "n"] == N
+
+
+def test_completeness_is_that_of_the_formula() -> None:
+    predicted = torch.where(torch.arange(N) < 20, (CLASSES + 1) % N_CLASSES, CLASSES)
+    table = score(HONEST, Completeness(predicted))
+    with torch.no_grad():
+        own = model().head(HONEST).argmax(1)
+    assert table["value"].tolist() == [completeness(own, predicted, CLASSES)]
+    assert table["chance"].tolist() == [0]
+    given = score_concepts(model(), loader(HONEST), metrics=[Completeness()], truth={"network_classes": predicted})
+    pd.testing.assert_frame_equal(given, table)
+
+
+def test_all_metrics_have_rows_with_random_banks() -> None:
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        yield HONEST, CLASSES, CONCEPTS
+
+    fitted = PostHocCBM.fit(nn.Identity(), batches(), n_pos=20, n_neg=20, random_banks=3)
+    table = score_concepts(fitted, loader(HONEST), metrics="all", class_concepts=TABLE.float(), value_threshold=0.0)
+    ranges = {*table.loc[table["what"] == "random range", "metric"]}
+    names = {"concept-task leakage", "inter-concept leakage", "sparse head accuracy"}
+    assert names <= ranges
+    assert {*names, "concept-set ceiling"} <= {*table["metric"]}
+    assert "concept-set ceiling" not in ranges
+
+
+def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
+    values = LEAKING.clone()
+    values[0, 0] = torch.nan
+    seen = ValuesAndTruth(values, CONCEPTS, CLASSES)
+    expected = concept_task_leakage(LEAKING[1:], CLASSES[1:], CONCEPTS[1:])
+    (_, leakage), _ = ConceptTaskLeakage().numbers(seen)
+    np.testing.assert_allclose(leakage.scores, expected.scores)
+    assert "not finite (1 of 240" in leakage.commonest_reason()
+    (_, hits), _ = SparseHeadAccuracy([2]).numbers(seen)
+    assert np.flatnonzero(np.isnan(hits.scores)).tolist() == [0]
+    (_, nothing), *_ = ConceptTaskLeakage().numbers(ValuesAndTruth(values[:1], CONCEPTS[:1], CLASSES[:1]))
+    assert np.isnan(nothing.scores).all()
+
+
+test_refused = refusals(
+    (lambda: ConceptTaskLeakage(n_bins=1), "`n_bins`"),
+    (lambda: SparseHeadAccuracy([]), "`sizes`"),
+    (lambda: SparseHeadAccuracy([0]), "`sizes`"),
+)
