@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_whole
-from captum_concepts.texts import describe, show_value
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
 
 #: Share of the l1 norm in the penalty, as in GLM-SAGA and VLG-CBM.
@@ -19,6 +19,7 @@ _MIX = 0.99
 AVERAGED = (5, 10, 15, 20, 25, 30)
 
 
+@in_one_line
 @dataclass(frozen=True, repr=False)
 class SparseHeads:
     """Heads of several sizes, as `sparse_head_path` returns them.
@@ -66,10 +67,6 @@ class SparseHeads:
         if not {*AVERAGED} <= {*self.sizes}:
             return math.nan
         return float(self.accuracy[[self.sizes.index(size) for size in AVERAGED]].mean())
-
-    def __repr__(self) -> str:
-        shown = [f"{size}: {show_value(float(value))}" for size, value in zip(self.sizes, self.accuracy, strict=True)]
-        return describe(self, f"accuracy by weights a class: {', '.join(shown)}")
 
 
 @torch.no_grad()

@@ -18,7 +18,6 @@ from torch import Tensor
 from captum_concepts.models.interventions import Levels, check_levels
 from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_choice, check_shape, check_whole
-from captum_concepts.texts import describe
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import (
     ORDERS,
@@ -115,9 +114,6 @@ class InterventionAccuracy(Observer):
         # Of one model, once `for_model` has chosen it.
         self.levels: Any = levels
         self.seed, self._answers = check_whole("seed", seed, 0), ("", col.WRONG_LABELS)
-
-    def __repr__(self) -> str:
-        return describe(self, counts=self.counts, orders=self.orders)
 
     def for_model(self, name: str, model: Any, control: int | None) -> InterventionAccuracy | None:
         """Return the accuracy of a model by its own levels; of baseline models only of those with levels."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import as_list, check_choice, check_range, check_whole, to_numpy
 from captum_concepts.support.running import to_host
+from captum_concepts.texts import describe
 from quantus_concepts.metrics.host.alignment import ModelNames
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.explanations import FAILED
@@ -240,6 +241,9 @@ class Observer:
     #: In a stream: whether it is left out where its truth is unknown, and its name in the table.
     optional: bool = False
     title: str = ""
+
+    def __repr__(self) -> str:
+        return describe(self, **{name: getattr(self, name, None) for name in inspect.signature(type(self)).parameters})
 
     @property
     def label(self) -> str:
