@@ -34,7 +34,7 @@ EXAMPLES = METRICS | {
     "ConceptBank": BANK,
     "ConceptExplanation": pasta.ConceptExplanation({f"concept {j}": 1 / 3 for j in range(99)}),
     "ConceptState": metrics.concept_state({LONG: MODEL}, [(torch.as_tensor(IMAGES), torch.zeros(6, dtype=int))]),
-    "Completeness": metrics.Completeness(WIDE[:, 0] > 0),
+    "Completeness": metrics.Completeness(np.zeros(99, int)),
     "ConceptSetCeiling": metrics.ConceptSetCeiling(),
     "ConceptTaskLeakage": metrics.ConceptTaskLeakage(),
     "DrawingExplanation": pasta.DrawingExplanation(torch.rand(3, 8, 8)),

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.clm import CLM
     from quantus_concepts.metrics.concepts.completeness import Completeness
     from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, plot_interventions
-    from quantus_concepts.metrics.concepts.oracle_head import OracleHead
     from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage, InterconceptLeakage
+    from quantus_concepts.metrics.concepts.oracle_head import OracleHead
     from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy, plot_sparse_heads
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
     from quantus_concepts.metrics.contrast.idr import IDR
