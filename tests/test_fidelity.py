@@ -29,7 +29,7 @@ def test_rows_are_complete_and_about_public_names() -> None:
         assert len(row) == 5, row
         assert all(row), row
         names = re.findall(r"`([\w.]+)`", row[0])
-        assert names, row
+        assert names or "`benchmark " in row[0], row
         for name in names:
             first, _, _ = name.partition(".")
             assert any(hasattr(package, first) for package in PACKAGES), name
