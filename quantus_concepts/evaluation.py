@@ -25,11 +25,11 @@ from captum_concepts.support.checks import as_list, check_keywords, check_mappin
 from captum_concepts.support.running import evaluation_mode, warn_user
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.statistics.intervals import N_DRAWS
-from quantus_concepts.metrics.host.checks import to_explainer
+from quantus_concepts.metrics.host.checks import check_explainer
 from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.summary import ANY_METHOD, COLUMNS, Control, summary_row, with_control
+from quantus_concepts.summary import ANY_METHOD, SUMMARY_COLUMNS, Control, summary_row, with_control
 
 #: An explanation method: a dict for `quantus.explain`, a function, or attributions.
 Method = Mapping[str, object] | Callable[..., object] | np.ndarray
@@ -232,7 +232,7 @@ def evaluate(
             draw = partial(_baselines, scored, n_maps=n_baselines, hidden=hidden)
             controls = {call: draw({**data, **kwargs, **keywords}) for call, keywords in calls.items()}
     _warn_of_same(results_by_method, metrics, xai_methods)
-    summary = pd.DataFrame([*rows_of_any.values(), *rows], columns=[*COLUMNS, "call"])
+    summary = pd.DataFrame([*rows_of_any.values(), *rows], columns=[*SUMMARY_COLUMNS, "call"])
     if len(calls) > 1:
         parts = [with_control(part, metrics, controls[call]) for call, part in summary.groupby("call", sort=False)]
         return Evaluation(results_by_method, pd.concat(parts, ignore_index=True))
@@ -451,7 +451,7 @@ def _check_subjects(metrics: Mapping[str, Any], xai_methods: Mapping[str, Any]) 
             raise TypeError(f"Expected argument `metrics[{name!r}]` to be a metric but got {metric!r:.80}.{write}")
     for name, method in xai_methods.items():
         if not isinstance(method, Mapping) and (callable(method) or hasattr(method, "attribute")):
-            to_explainer(f"xai_methods[{name!r}]", method)
+            check_explainer(f"xai_methods[{name!r}]", method)
 
 
 def _check_control(control: Any, xai_methods: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from quantus_concepts.metrics.host.rows import score_row
 Control = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 #: The method, in the summary of an evaluation, of scores that do not depend on the explanation.
 ANY_METHOD = "any method"
-COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
+SUMMARY_COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
 def summarise(
@@ -83,7 +83,7 @@ def summarise(
         for method, of_method in table.items()
         for metric, scores in of_method.items()
     ]
-    return with_control(pd.DataFrame(rows, columns=COLUMNS), metrics, control)
+    return with_control(pd.DataFrame(rows, columns=SUMMARY_COLUMNS), metrics, control)
 
 
 def summary_row(

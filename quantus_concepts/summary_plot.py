@@ -28,7 +28,7 @@ from quantus_concepts.metrics.host.plotting import (
     show_names_literally,
 )
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
-from quantus_concepts.summary import COLUMNS
+from quantus_concepts.summary import SUMMARY_COLUMNS
 
 #: Panels in a row, and letters in a line of a method's and of a metric's name.
 _PER_ROW, _METHOD, _METRIC = 4, 32, 26
@@ -68,7 +68,7 @@ def plot_summary(
     """
     if isinstance(summary, pd.DataFrame) and {"model", "explanation", "item"} <= {*summary}:
         summary = _rows_of_score_table(summary)
-    check_table("summary", summary, COLUMNS, "summarise")
+    check_table("summary", summary, SUMMARY_COLUMNS, "summarise")
     metrics = metrics or {}
     if "call" in summary:
         summary = summary.assign(method=summary["method"].astype(str) + ", " + summary["call"].astype(str))
@@ -113,7 +113,7 @@ def _rows_of_score_table(table: pd.DataFrame) -> pd.DataFrame:
     for name, column in (("control", "value"), ("control_low", "low"), ("control_high", "high")):
         rows = rows.assign(**{name: rows["metric"].map(controls[column]).astype(float)})
     coverage = rows["metric"].map(controls["n"].map(baseline_coverage)).astype(float)
-    return rows.assign(control_coverage=coverage)[[*COLUMNS, "control_low", "control_high", "control_coverage"]]
+    return rows.assign(control_coverage=coverage)[[*SUMMARY_COLUMNS, "control_low", "control_high", "control_coverage"]]
 
 
 def _new_axes(n: int, labels: list[str]) -> np.ndarray:

@@ -17,7 +17,7 @@ import explanation_folders
 import fixtures_attribution
 from kills import in_time
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
-from quantus_concepts.studies.substitute.filtering import COLUMNS, MANIFEST
+from quantus_concepts.studies.substitute.filtering import DECISION_COLUMNS, MANIFEST
 from quantus_concepts.studies.substitute.pairs import PAIR, choose_pairs
 
 NETWORK = """
@@ -109,7 +109,7 @@ def write_generated(root: Path, n_per_pair: int = 3) -> Path:
 
 def write_filtered(folder: Path, generated: Path, chosen: set[str]) -> Path:
     """Write a folder as `substitute filter` does, whose manifest keeps these images or pairs."""
-    lines = [",".join(COLUMNS)]
+    lines = [",".join(DECISION_COLUMNS)]
     for pair in choose_pairs(BIRDS, ATTRIBUTES):
         for file in sorted((generated / pair.name).glob("0*.png")):
             image = f"{pair.name}/{file.name}"

@@ -11,7 +11,7 @@ from typing import Any
 def check_one_line(value: Any) -> str:
     """Assert that an object tells its class on one short line, without an address and without the numbers it holds."""
     line = repr(value)
-    name = "explain_func" if type(value).__name__ == "ExplainFunc" else type(value).__name__
+    name = "explain_func" if type(value).__name__ == "CaptumExplainer" else type(value).__name__
     assert line.startswith(f"{name}("), line
     assert "\n" not in line, line
     assert len(line) < 200, line

@@ -13,7 +13,7 @@ from captum_concepts.support.checks import check_binary, check_finite, to_array,
 Numbers = Tensor | npt.ArrayLike
 
 
-def to_tensor(name: str, value: Numbers) -> Tensor:
+def as_tensor(name: str, value: Numbers) -> Tensor:
     """Return a tensor as it is, and arrays and nested sequences of real numbers as one."""
     if isinstance(value, Tensor):
         return value
@@ -23,13 +23,13 @@ def to_tensor(name: str, value: Numbers) -> Tensor:
 
 def to_floats(name: str, value: Numbers) -> Tensor:
     """Return numbers as a floating-point tensor: whole ones and bools in the default dtype."""
-    tensor = to_tensor(name, value)
+    tensor = as_tensor(name, value)
     return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
 
 
-def to_classes(name: str, value: Numbers) -> Tensor:
+def to_class_tensor(name: str, value: Numbers) -> Tensor:
     """Return indices (N,) as int64, also of whole floats, of (N, 1) and of one-hot rows."""
-    return to_class_indices(name, to_tensor(name, value))
+    return to_class_indices(name, as_tensor(name, value))
 
 
 def to_clusters(clusters: Numbers | None, n: int, noun: str) -> np.ndarray:

@@ -20,8 +20,8 @@ from torch.nn.functional import pad
 from captum_concepts.support.checks import check_choice, check_normalisation, check_range, check_whole
 from captum_concepts.support.running import tensor_output, to_host, to_model
 from quantus_concepts.functional.attribution.faithfulness import faithfulness, pixel_counts, relevance_ranks
-from quantus_concepts.metrics.host.checks import check_images, check_outputs, checked_classes
-from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
+from quantus_concepts.metrics.host.checks import check_image_axes, check_outputs, checked_classes
+from quantus_concepts.metrics.host.explanations import FAILED, Explanations, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.observing import Observed, Scored
@@ -177,12 +177,12 @@ class Faithfulness(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         truth: dict[str, np.ndarray],
-        explain: Explain,
+        explain: Explanations,
     ) -> dict[str, np.ndarray]:
         """Check all samples of a call together."""
         if model is None:
             raise ValueError("Faithfulness needs argument `model`, to see what it makes of perturbed images.")
-        check_images(x_batch)
+        check_image_axes(x_batch)
         self._pixels.check_images(x_batch)
         n_pixels = x_batch.shape[2] * x_batch.shape[3]
         if not pixel_counts(n_pixels, self.thresholds).any():
@@ -193,7 +193,7 @@ class Faithfulness(ConceptMetric):
         return {}
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explanations, **truth: np.ndarray
     ) -> FaithfulnessScored:
         """Score some samples, with their sufficiency and necessity."""
         a_batch, failure = explain()

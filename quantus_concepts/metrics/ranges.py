@@ -25,7 +25,7 @@ ENGINES = (LOCAL, RAY)
 #: Seconds in which a first worker of Ray starts where the cluster has room for it.
 PATIENCE = 45.0
 State = dict[str, "Tensor"]
-Scorer = Callable[[int, int], Mapping[str, "Tensor"]]
+RangeScorer = Callable[[int, int], Mapping[str, "Tensor"]]
 Range = tuple[int, int]
 
 
@@ -74,7 +74,7 @@ class FolderStore:
 
 
 def score_ranges(
-    make_scorer: Callable[[], Scorer],
+    make_scorer: Callable[[], RangeScorer],
     n_items: int,
     *,
     store: Store | str | Path | None = None,
@@ -180,10 +180,10 @@ def score_ranges(
     return [states[items] for items in ranges]
 
 
-Scored = Generator[tuple[Range, State], None, None]
+ScoredRanges = Generator[tuple[Range, State], None, None]
 
 
-def _score_here(make_scorer: Callable[[], Scorer], ranges: Sequence[Range]) -> Scored:
+def _score_here(make_scorer: Callable[[], RangeScorer], ranges: Sequence[Range]) -> ScoredRanges:
     if not ranges:
         return
     scorer = make_scorer()
@@ -193,7 +193,7 @@ def _score_here(make_scorer: Callable[[], Scorer], ranges: Sequence[Range]) -> S
         yield items, state
 
 
-def _score_on_ray(make_scorer: Callable[[], Scorer], ranges: Sequence[Range], num_gpus: float) -> Scored:
+def _score_on_ray(make_scorer: Callable[[], RangeScorer], ranges: Sequence[Range], num_gpus: float) -> ScoredRanges:
     if not ranges:
         return
     environment = set(os.environ)
@@ -238,7 +238,7 @@ def _score_on_ray(make_scorer: Callable[[], Scorer], ranges: Sequence[Range], nu
 
 
 #: The scorer of this worker, by the call that it was made for.
-_SCORERS: dict[str, Scorer] = {}
+_SCORERS: dict[str, RangeScorer] = {}
 
 
 def _start(folder: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from captum_concepts.backbones import Backbone
-from captum_concepts.backbones.embedding import Batch, Embeddings, embed
+from captum_concepts.backbones.embedding import Embeddings, LoaderBatch, embed
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.bottleneck import BottleneckCBM
@@ -204,7 +204,7 @@ def fit_random_models(
     ]
 
 
-def traditional_model(network: SmallResNet, loader: Iterable[Batch], n_classes: int) -> BottleneckCBM:
+def traditional_model(network: SmallResNet, loader: Iterable[LoaderBatch], n_classes: int) -> BottleneckCBM:
     """Make a sequential CBM of a network that was trained on the concepts."""
     train = embed(network.features, loader)
     with torch.no_grad():

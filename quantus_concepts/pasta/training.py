@@ -83,7 +83,7 @@ def training_data(
     return TrainingData(embeddings, votes.T.contiguous(), places, label_names, names)
 
 
-def item_rows(name: str, value: Tensor | ArrayLike | None, n_items: int) -> np.ndarray:
+def rating_rows(name: str, value: Tensor | ArrayLike | None, n_items: int) -> np.ndarray:
     """Return the indices of some of the items, each once."""
     rows = item_indices(name, [] if value is None else value, n_items)
     if len(np.unique(rows)) < len(rows):
@@ -408,7 +408,7 @@ def _raise_dead(name: str, largest: float, epoch: int) -> NoReturn:
 def _check_parts(
     train: Tensor | ArrayLike, validation: Tensor | ArrayLike | None, n_items: int
 ) -> tuple[Tensor, Tensor]:
-    train, validation = item_rows("train", train, n_items), item_rows("validation", validation, n_items)
+    train, validation = rating_rows("train", train, n_items), rating_rows("validation", validation, n_items)
     if not len(train):
         raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
     common = np.intersect1d(train, validation)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from quantus_concepts import functional as f
-from quantus_concepts.pasta.encoders.overlay import masked, overlay, usable_maps
+from quantus_concepts.pasta.encoders.overlay import masked, overlay_maps, usable_maps
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(4, 3))
@@ -75,7 +75,7 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.group_choice, [VALUES, np.array([0, 0, 1]), LABELS[:, 0], TRUTH[:, 0]], {}),
     (f.upsample, [MAPS], {"size": (8, 8)}),
     (usable_maps, [MAPS], {}),
-    (overlay, [PICTURES, MAPS], {}),
+    (overlay_maps, [PICTURES, MAPS], {}),
     (masked, [PICTURES, MAPS], {}),
 ]
 

@@ -9,7 +9,7 @@ from quantus.helpers.enums import ScoreDirection
 
 from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.overlay import overlay, unit_maps
+from quantus_concepts.pasta.encoders.overlay import overlay_maps, unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from tiny_encoders import PoolingEncoder
@@ -67,7 +67,7 @@ def encode_overlaid(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """What the encoder gives of images with their maps laid over them."""
     pictures = torch.nn.functional.interpolate(torch.as_tensor(images), (224, 224), mode="bilinear", antialias=True)
     scaled = unit_maps(torch.as_tensor(maps[:, 0]))
-    return PoolingEncoder().encode_images(overlay(pictures.clamp(0, 1), scaled)).numpy()
+    return PoolingEncoder().encode_images(overlay_maps(pictures.clamp(0, 1), scaled)).numpy()
 
 
 class TestScores:

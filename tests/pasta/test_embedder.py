@@ -8,7 +8,7 @@ from PIL import Image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.overlay import masked, overlay, resize, unit_maps
+from quantus_concepts.pasta.encoders.overlay import masked, overlay_maps, resize, unit_maps
 from tiny_encoders import PoolingEncoder
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -45,7 +45,7 @@ def test_what_the_encoder_sees_is_the_overlay():
     encoder = PoolingEncoder()
     embedder = Embedder(encoder, batch_size=7)
     embeddings = embedder.embed_maps(IMAGES, MAPS)
-    overlays = overlay(pillow_resized(IMAGES, 224), resize(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
+    overlays = overlay_maps(pillow_resized(IMAGES, 224), resize(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
     assert_same_levels(encoder.batches[-1], overlays)
     assert torch.equal(embedder.pictures(IMAGES, MAPS), encoder.batches[-1])
     assert torch.equal(embeddings, PoolingEncoder().encode_images(encoder.batches[-1]))
@@ -61,7 +61,7 @@ def test_other_ways_of_showing_maps():
     assert_same_levels(encoder.batches[-1], masked(pillow_resized(IMAGES, 32), heat))
     Embedder(encoder, weight=0.2, colours="jet", size=30).embed_maps(IMAGES, MAPS)
     heat = resize(unit_maps(MAPS)[:, None], (30, 30))[:, 0]
-    assert_same_levels(encoder.batches[-1], overlay(pillow_resized(IMAGES, 30), heat, weight=0.2, colours="jet"))
+    assert_same_levels(encoder.batches[-1], overlay_maps(pillow_resized(IMAGES, 30), heat, weight=0.2, colours="jet"))
 
 
 def test_a_drawing_goes_to_the_encoder_as_it_is(tmp_path):

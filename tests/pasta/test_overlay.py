@@ -7,8 +7,8 @@ import torch
 from quantus_concepts.pasta.encoders.overlay import (
     masked,
     masked_levels,
-    overlay,
     overlay_levels,
+    overlay_maps,
     resize,
     unit_maps,
     usable_maps,
@@ -27,11 +27,11 @@ def pictures():
 def test_overlay_by_hand():
     images = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]).reshape(1, 3, 1, 2)
     # blue under black, red under white: (0, 0, .5) and (1, .5, .5), the largest value is 1
-    blended = overlay(images, torch.tensor([[[0.0, 1.0]]]))
+    blended = overlay_maps(images, torch.tensor([[[0.0, 1.0]]]))
     np.testing.assert_allclose(blended[0, :, 0, 0] * 255, [0, 0, 127], atol=1e-4)
     np.testing.assert_allclose(blended[0, :, 0, 1] * 255, [255, 127, 127], atol=1e-4)
     # without the white pixel .5 is the largest, and becomes 1
-    blended = overlay(images[..., :1], torch.zeros(1, 1, 1))
+    blended = overlay_maps(images[..., :1], torch.zeros(1, 1, 1))
     np.testing.assert_allclose(blended.flatten() * 255, [0, 0, 255], atol=1e-4)
 
 
@@ -41,8 +41,8 @@ def test_overlay_agrees_with_the_reference_and_matplotlib(weight, colours):
     # At the very edges between the entries of the colour map, and beside them.
     maps[0] = torch.arange(52, 256).view(12, 17) / 256
     maps[1] = torch.nextafter(maps[0], torch.tensor(0.0))
-    exact = overlay(images, maps, weight=weight, colours=colours, eight_bit=False)
-    levels = overlay(images, maps, weight=weight, colours=colours)
+    exact = overlay_maps(images, maps, weight=weight, colours=colours, eight_bit=False)
+    levels = overlay_maps(images, maps, weight=weight, colours=colours)
     for i in range(len(images)):
         image, heat = images[i].double().numpy(), maps[i].numpy()
         expected = reference.overlay(image, heat, weight, colours, eight_bit=False)
@@ -64,7 +64,7 @@ def test_masked_by_hand_and_with_smaller_maps():
     np.testing.assert_allclose(masked(images, maps) * 255, (images * maps[:, None] * 255).trunc(), atol=1e-3)
     small = maps[:, :4, :5]
     enlarged = torch.nn.functional.interpolate(small[:, None], (12, 17), mode="bilinear")[:, 0]
-    assert (overlay(images, small) - overlay(images, enlarged)).abs().max() <= 1 / 255 + 1e-6
+    assert (overlay_maps(images, small) - overlay_maps(images, enlarged)).abs().max() <= 1 / 255 + 1e-6
     np.testing.assert_allclose(masked(images, small), images * enlarged[:, None], atol=1 / 255)
 
 
@@ -97,9 +97,9 @@ def test_resizing_shrinks_smoothly_and_stays_within_its_values():
 
 
 test_refused = refusals(
-    (lambda: overlay(torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4)), r"`images` .*\(N, 3, H, W\)"),
-    (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.full((2, 4, 4), torch.nan)), "`maps` to be finite"),
-    (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), colours="bwrr"), "`colours` .*Nearest: .*bwr"),
-    (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), weight=1.5), r"`weight` to lie in \[0, 1\]"),
+    (lambda: overlay_maps(torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4)), r"`images` .*\(N, 3, H, W\)"),
+    (lambda: overlay_maps(torch.zeros(2, 3, 4, 4), torch.full((2, 4, 4), torch.nan)), "`maps` to be finite"),
+    (lambda: overlay_maps(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), colours="bwrr"), "`colours` .*Nearest: .*bwr"),
+    (lambda: overlay_maps(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), weight=1.5), r"`weight` to lie in \[0, 1\]"),
     (lambda: unit_maps(torch.zeros(1, 2, 2) + 1.5, "none"), r"`maps` to lie in \[0, 1\].*normalise='min-max'"),
 )

@@ -103,7 +103,7 @@ def explain_func(
     device: torch.device | str | None = None,
     seed: int | None = 0,
     **kwargs: object,
-) -> ExplainFunc:
+) -> CaptumExplainer:
     """Make a Captum attribution the callable that Quantus wants.
 
     The result goes into the `xai_methods` of `quantus.evaluate` (with ``explain_func_kwargs={}``) or is the
@@ -147,7 +147,7 @@ def explain_func(
 
     Returns
     -------
-    ExplainFunc
+    CaptumExplainer
         A callable ``(model, inputs, targets, **ignored) -> np.ndarray``.
 
     Raises
@@ -195,13 +195,13 @@ def explain_func(
     if batch_size is None:
         batch_size = min(64, to_attribute.get("internal_batch_size") or 64)
     check_whole("batch_size", batch_size, 1)
-    return ExplainFunc(
+    return CaptumExplainer(
         factory, layer, to_constructor, to_attribute, batch_size, interpolate, channels, rescale, device, seed
     )
 
 
 @dataclass(frozen=True, repr=False)
-class ExplainFunc:
+class CaptumExplainer:
     """What `explain_func` returns; it can be pickled where its factory can."""
 
     factory: Factory
@@ -262,7 +262,7 @@ class ExplainFunc:
         line = describe(
             self, show_value(self.factory), layer=self.layer, **{**self.constructor_kwargs, **self.attribute_kwargs}
         )
-        return line.replace("ExplainFunc", "explain_func", 1)
+        return line.replace("CaptumExplainer", "explain_func", 1)
 
     def _build(self, model: Callable[..., object]) -> Attribution:
         if self.layer is None:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
-from captum_concepts.attributions.explain import ExplainFunc, explain_func
+from captum_concepts.attributions.explain import CaptumExplainer, explain_func
 from captum_concepts.attributions.variants import AtLayer, Guided, Smoothed
 from captum_concepts.support.checks import check_choice, check_finite, check_range, check_whole, to_array
 
@@ -60,7 +60,7 @@ METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS)
 """All names that `build_method` knows."""
 
 
-def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[str, ExplainFunc]:
+def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[str, CaptumExplainer]:
     """Build several of the methods.
 
     Parameters
@@ -72,7 +72,7 @@ def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[s
 
     Returns
     -------
-    dict of str to ExplainFunc
+    dict of str to CaptumExplainer
         In the order of `names`; it may be the `xai_methods` of `quantus.evaluate`.
 
     Raises
@@ -109,7 +109,7 @@ def build_method(
     batch_size: int = 64,
     device: torch.device | str | None = None,
     seed: int = 0,
-) -> ExplainFunc:
+) -> CaptumExplainer:
     """Build one of the methods of the paper or its release, or a control, as an explanation function for Quantus.
 
     Signs and channels are kept, (N, C, H, W), since only positive attributions count, each channel for
@@ -151,7 +151,7 @@ def build_method(
 
     Returns
     -------
-    ExplainFunc
+    CaptumExplainer
         A callable ``(model, inputs, targets, **ignored) -> np.ndarray``, as of `explain_func`.
 
     Raises

@@ -86,7 +86,7 @@ class Backbone:
         if isinstance(self.pool, str):
             check_choice("pool", self.pool, ("mean",))
         if self.normalisation is not None:
-            check_normalisation(self.normalisation)
+            check_image_statistics(self.normalisation)
 
     @property
     def linear_pool(self) -> bool:
@@ -164,7 +164,7 @@ class Backbone:
         return features if self.maps is None else self.maps(features)
 
 
-def check_normalisation(value: Sequence[Sequence[float]]) -> None:
+def check_image_statistics(value: Sequence[Sequence[float]]) -> None:
     """Raise unless a value is a mean and a deviation above 0 for each channel."""
     try:
         mean, std = (np.asarray(numbers, dtype=np.float64) for numbers in value)

@@ -32,7 +32,7 @@ _OTHER_NAMES = {"pixel_values": "images", "image": "images", "label": "labels"}
 
 
 #: Images alone; images, labels and concept labels in this order; or fields by name.
-Batch = Tensor | np.ndarray | Sequence[object] | Mapping[str, object]
+LoaderBatch = Tensor | np.ndarray | Sequence[object] | Mapping[str, object]
 
 
 @in_one_line
@@ -57,7 +57,7 @@ class Embeddings(NamedTuple):
 
 def embed(
     features: nn.Module | Backbone,
-    loader: Iterable[Batch],
+    loader: Iterable[LoaderBatch],
     *,
     pool: Pool = "mean",
     maps: Maps | None = None,
@@ -110,7 +110,7 @@ def embed(
 def embed_batches(
     features: nn.Module,
     pooling: Pooling,
-    loader: Iterable[Batch] | Dataset[Batch],
+    loader: Iterable[LoaderBatch] | Dataset[LoaderBatch],
     required: int,
     display_progressbar: bool,
     width: int | None = None,
@@ -151,7 +151,7 @@ def embed_batches(
     )
 
 
-def as_loader(loader: Iterable[Batch] | Dataset[Batch], batch_size: int = 64) -> Iterable[Batch]:
+def as_loader(loader: Iterable[LoaderBatch] | Dataset[LoaderBatch], batch_size: int = 64) -> Iterable[LoaderBatch]:
     """Return what gives batches: a data set of single images in a loader, anything else as it is."""
     if not isinstance(loader, Dataset) or isinstance(loader, IterableDataset):
         return loader
@@ -242,7 +242,7 @@ def _warn_of_logits(features: nn.Module, output: Any) -> None:
         )
 
 
-def read_batch(batch: Batch, name: str = "loader") -> dict[str, Any]:
+def read_batch(batch: LoaderBatch, name: str = "loader") -> dict[str, Any]:
     """Return the fields of a batch: images alone, a tuple or list in order, or a mapping by name."""
     if isinstance(batch, Tensor | np.ndarray):
         return {"images": batch}
@@ -267,7 +267,7 @@ def read_batch(batch: Batch, name: str = "loader") -> dict[str, Any]:
     return fields | {field: value for field, value in further.items() if value is not None}
 
 
-def _check_batch(batch: Batch, required: int) -> dict[str, Tensor]:
+def _check_batch(batch: LoaderBatch, required: int) -> dict[str, Tensor]:
     """Return images, labels and concept labels by name, as many as there are."""
     fields = ("images", "labels", "concept_labels")
     batch_fields = read_batch(batch)

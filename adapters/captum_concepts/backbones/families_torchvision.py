@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, width
-from captum_concepts.backbones.pools import MeanThen, TokenPool, check_size, with_class_token
+from captum_concepts.backbones.pools import MeanThen, TokenPool, check_map_size, with_class_token
 
 
 def from_torchvision(model: nn.Module | str) -> Backbone:
@@ -170,6 +170,6 @@ class VitTokens(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the tokens of images (N, 3, H, W)."""
         model: Any = self
-        check_size(images, (model.image_size, model.image_size))
+        check_map_size(images, (model.image_size, model.image_size))
         patches = model.conv_proj(images).flatten(2).transpose(1, 2)
         return model.encoder(with_class_token(model.class_token, patches))

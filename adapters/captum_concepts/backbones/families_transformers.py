@@ -21,7 +21,7 @@ from captum_concepts.backbones.backbone import (
     square,
     unwrap,
 )
-from captum_concepts.backbones.pools import MeanThen, TokenPool, check_size, check_square, to_grid, token_backbone
+from captum_concepts.backbones.pools import MeanThen, TokenPool, check_map_size, check_square, to_grid, token_backbone
 
 _KNOWN = ("ResNet", "ConvNext", "Swin", "ViT", "DeiT", "Dinov2", "CLIP vision", "Siglip vision")
 
@@ -108,7 +108,7 @@ class HiddenStates(nn.Module):
                 'processor returns pass its "pixel_values".'
             )
         if self.size is not None:
-            check_size(images, self.size)
+            check_map_size(images, self.size)
         if self.square:
             check_square(images)
         return self.model(pixel_values=images, return_dict=True).last_hidden_state

@@ -37,7 +37,7 @@ def to_grid(tokens: Tensor, grid: tuple[int, int] | None) -> Tensor:
     return tokens.transpose(1, 2).unflatten(2, (rows, columns))
 
 
-def check_size(images: Tensor, size: Sequence[int]) -> None:
+def check_map_size(images: Tensor, size: Sequence[int]) -> None:
     """Raise unless images have the one size that a model takes."""
     if tuple(images.shape[2:]) != tuple(size):
         raise ValueError(

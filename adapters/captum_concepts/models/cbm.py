@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.embedding import Batch, check_order, embed_batches, whole_data_set
+from captum_concepts.backbones.embedding import LoaderBatch, check_order, embed_batches, whole_data_set
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import Fitting, as_embeddings
@@ -190,7 +190,7 @@ class PostHocCBM(StoredCBM):
     def fit(
         cls,
         features: nn.Module | Backbone,
-        loader: Iterable[Batch],
+        loader: Iterable[LoaderBatch],
         *,
         bank: ConceptBank | None = None,
         concept_labels: Tensor | ArrayLike | None = None,
@@ -344,7 +344,7 @@ class PostHocCBM(StoredCBM):
 
 
 def _choose_concepts(
-    loader: Iterable[Batch],
+    loader: Iterable[LoaderBatch],
     concept_labels: Tensor | None,
     names: Sequence[str] | None,
     concepts: str | Sequence[str | int] | None,
@@ -393,7 +393,7 @@ def _fit_head(
     return HEADS[head](values, labels, n_classes, **options)
 
 
-def _check_aligned(concept_labels: Tensor, loader: Iterable[Batch]) -> None:
+def _check_aligned(concept_labels: Tensor, loader: Iterable[LoaderBatch]) -> None:
     sampler: Any = getattr(loader, "sampler", None)
     check_order(loader, ["concept_labels"])
     # Known before the pass over the images, unless the loader leaves some out.

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts.backbones.embedding import Batch, Embeddings, embed_batches
+from captum_concepts.backbones.embedding import Embeddings, LoaderBatch, embed_batches
 from captum_concepts.backbones.pooling import Concepts, Pooling, check_concepts, project_maps
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
@@ -363,7 +363,7 @@ class ConceptChain(nn.Module, ABC):
 
     def value_levels(
         self,
-        loader: Iterable[Batch],
+        loader: Iterable[LoaderBatch],
         *,
         percentiles: tuple[float, float] = (5.0, 95.0),
         display_progressbar: bool = False,
@@ -413,7 +413,7 @@ class ConceptChain(nn.Module, ABC):
             raise ValueError(f"Expected argument `inputs` to have shape (N, C, H, W) but got {tuple(tensor.shape)}.")
         return to_model(self.features, tensor)
 
-    def embedded(self, loader: Iterable[Batch], required: int, display_progressbar: bool = False) -> Embeddings:
+    def embedded(self, loader: Iterable[LoaderBatch], required: int, display_progressbar: bool = False) -> Embeddings:
         """Return the embeddings of a loader's images, which may have been made before."""
         if isinstance(loader, Embeddings):
             check_axes(**{"loader.features": (loader.features, f"N {self._channels or 'd'}")})

@@ -12,7 +12,7 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from safetensors.torch import save_file
 from torch import Tensor, contiguous_format, nn
 
-from captum_concepts.backbones.backbone import Normalisation, check_normalisation
+from captum_concepts.backbones.backbone import Normalisation, check_image_statistics
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.backbones.pooling import Pooling
 from captum_concepts.bank.bank import ConceptBank
@@ -166,7 +166,7 @@ def _unpack(model: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> Mod
     if not isinstance(facts.source, str | None):
         raise ValueError(f"the source of its backbone is {quote(facts.source)}")
     if facts.normalisation is not None:
-        check_normalisation(facts.normalisation)
+        check_image_statistics(facts.normalisation)
         mean, std = facts.normalisation
         facts = replace(facts, normalisation=(tuple(mean), tuple(std)))
     width = facts.channels

@@ -82,11 +82,11 @@ def replacements(
                 "themselves, pass `values` of a floating-point type."
             )
         return tensor.expand(shape)
-    low, high = (level.to(concepts.device)[concepts] for level in check_levels(levels, n_concepts))
+    low, high = (level.to(concepts.device)[concepts] for level in check_value_levels(levels, n_concepts))
     return torch.where(tensor.to(concepts.device) > 0, high, low).expand(shape)
 
 
-def check_levels(levels: Levels | tuple[Tensor, Tensor], n_concepts: int | None) -> Levels:
+def check_value_levels(levels: Levels | tuple[Tensor, Tensor], n_concepts: int | None) -> Levels:
     """Return the values of absence and presence, or raise."""
     pair = as_list("levels", levels, "two arrays, `low` and `high`")
     if len(pair) != 2:

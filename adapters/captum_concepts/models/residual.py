@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.embedding import Batch
+from captum_concepts.backbones.embedding import LoaderBatch
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
@@ -163,7 +163,7 @@ class ResidualCBM(StoredCBM):
 
 def fit_residual(
     cbm: StoredCBM,
-    loader: Iterable[Batch],
+    loader: Iterable[LoaderBatch],
     *,
     C: float = 1.0,
     max_iter: int = 1000,

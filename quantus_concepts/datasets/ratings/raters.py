@@ -45,7 +45,7 @@ class GradedExplanations:
 
     def __init__(self, birds: PaintedBirds, explainers: Sequence[GradedExplainer] = EXPLAINERS, seed: int = 0) -> None:
         self.seed, self.birds, self.explainers = seed, birds, explainers
-        self.concept_names = [plain_name(name) for name in birds.concept_names]
+        self.concept_names = [concept_words(name) for name in birds.concept_names]
         labels = birds.labels.numpy()
         rng = np.random.default_rng([seed, _OTHER_STREAM])
         self.others = np.array([rng.choice(np.flatnonzero(labels != label)) for label in labels])
@@ -79,7 +79,7 @@ class GradedExplanations:
         return self._last[1].clone()
 
 
-def plain_name(concept: str) -> str:
+def concept_words(concept: str) -> str:
     """Return a concept in plain words."""
     group, option = concept.split("::")
     words = group.removeprefix("has_").removesuffix("_color").removesuffix("_pattern").split("_")

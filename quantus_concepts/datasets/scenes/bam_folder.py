@@ -291,7 +291,7 @@ class BAMFolder(ComposedDataset):
                 for label, folder_of in enumerate(subfolders(base))
                 for path in image_files(folder_of, ANNOTATED_SUFFIXES)
             }
-        labels = read_labels(base.with_name("val.txt"))
+        labels = read_scene_labels(base.with_name("val.txt"))
         there = {path.name for path in image_files(base, ANNOTATED_SUFFIXES)}
         check_there((base / name for name in labels), f"the images of {base.with_name('val.txt')} in {base}", there)
         return labels
@@ -353,7 +353,7 @@ def parse_name(name: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def read_labels(path: Path) -> dict[str, int]:
+def read_scene_labels(path: Path) -> dict[str, int]:
     """Read a list of labels, ``val.txt``."""
     return {name: int(value) for name, (_, value) in _read_list(path, _LABEL, "name label").items()}
 

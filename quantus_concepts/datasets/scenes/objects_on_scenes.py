@@ -19,7 +19,7 @@ from quantus_concepts.datasets.scenes.sources import (
     Pasted,
     RecentCache,
     SceneSource,
-    check_source,
+    check_image_source,
     fit_scene,
     place,
     plain_mask,
@@ -185,8 +185,8 @@ class ObjectsOnScenes(ComposedDataset):
         low, high = self.scale = scale
         if not 0.0 < low <= high <= 1.0:
             raise ValueError(f"Expected argument `scale` to be (low, high) with 0 < low <= high <= 1 but got {scale}.")
-        check_source("objects", objects)
-        check_source("scenes", scenes)
+        check_image_source("objects", objects)
+        check_image_source("scenes", scenes)
         self.objects, self.scenes = objects, scenes
         self.object_names, self.scene_names = list(objects.class_names), list(scenes.class_names)
         self.split, self.view, self.image_size = split, view, check_side("image_size", image_size, _MIN_SIZE)

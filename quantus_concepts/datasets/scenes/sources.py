@@ -118,7 +118,7 @@ def _source(source: ObjectSource | SceneSource, of: str) -> str:
     return describe(source, f"{len(source)} {of}", f"{len(source.class_names)} classes", **settings)
 
 
-def check_source(argument: str, source: ObjectSource | SceneSource) -> None:
+def check_image_source(argument: str, source: ObjectSource | SceneSource) -> None:
     """Raise unless the names, labels and groups of a source fit each other."""
     names = source.class_names
     if not names or len(set(names)) != len(names):
@@ -292,8 +292,8 @@ class MixedScenes(SceneSource):
     def __init__(
         self, scenes: SceneSource, others: SceneSource, share: tuple[float, float] = (0.2, 0.4), seed: int = 0
     ) -> None:
-        check_source("scenes", scenes)
-        check_source("others", others)
+        check_image_source("scenes", scenes)
+        check_image_source("others", others)
         if not 0 <= share[0] <= share[1] < 0.5:
             raise ValueError(
                 f"Expected argument `share` to be (low, high) with 0 <= low <= high < 0.5 but got {share}."

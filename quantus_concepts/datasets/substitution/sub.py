@@ -28,7 +28,7 @@ from quantus_concepts.datasets.substitution.sub_files import (
     decode_image,
     find_files,
     read_images,
-    read_labels,
+    read_substitution_labels,
 )
 
 #: From this share of a class's images on a concept is the class's.
@@ -189,7 +189,7 @@ class SUB(Dataset[SUBSample]):
         first: Names | None = None
         labels, places = [], []
         for number, path in enumerate(self.files):
-            names, file_labels, sizes = read_labels(path)
+            names, file_labels, sizes = read_substitution_labels(path)
             first = first or names
             if names != first:
                 raise ValueError(f"{path} names other labels than {self.files[0]}. Keep one data set in a folder.")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
-COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
+FILE_COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
 _BYTES = f"{IMAGE}.bytes"
 #: Where the names of labels are kept, and how a name is written there that is "group::option" in CUB-200-2011.
 METADATA, SEPARATOR, OFFICIAL = b"huggingface", "--", "::"
@@ -93,7 +93,7 @@ def find_files(root: str | Path) -> list[Path]:
     )
 
 
-def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
+def read_substitution_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
     """Return names, the labels (n, 2) of attribute and bird, and the rows of each row group; no image is read."""
     with open_parquet(path) as file:
         schema = file.schema_arrow
@@ -171,9 +171,9 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
 
 
 def _read_names(path: Path, schema: Any) -> Names:
-    if not set(COLUMNS) <= set(schema.names):
+    if not set(FILE_COLUMNS) <= set(schema.names):
         raise ValueError(
-            f"{path} is no file of SUB: expected the columns {list(COLUMNS)} but got {shorten(schema.names)}."
+            f"{path} is no file of SUB: expected the columns {list(FILE_COLUMNS)} but got {shorten(schema.names)}."
         )
     try:
         info = parse_json((schema.metadata or {})[METADATA])["info"]

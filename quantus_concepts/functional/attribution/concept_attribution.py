@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes
-from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_floats
 from quantus_concepts.functional.attribution.normalisation import finite_rows
 
 
@@ -45,7 +45,7 @@ def concept_attribution(maps: Numbers, masks: Numbers) -> Tensor:
     >>> concept_attribution(maps, masks).tolist()  # negative values count as 0
     [0.5]
     """
-    maps, masks = to_floats("maps", maps), to_tensor("masks", masks)
+    maps, masks = to_floats("maps", maps), as_tensor("masks", masks)
     check_axes(maps=(maps, "N C H W"), masks=(masks, "N 1 H W"))
     check_zero_one("masks", masks)
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
@@ -93,7 +93,7 @@ def random_masks(masks: Numbers, generator: torch.Generator) -> Tensor:
     >>> random_masks(masks, torch.Generator().manual_seed(0)).sum()  # moved, of the same size
     tensor(4)
     """
-    masks = to_tensor("masks", masks)
+    masks = as_tensor("masks", masks)
     check_axes(masks=(masks, "N 1 H W"))
     height, width = masks.shape[2:]
     down = torch.randint(height, (len(masks),), generator=generator).tolist()

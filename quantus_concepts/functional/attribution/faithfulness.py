@@ -10,7 +10,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_shape, check_whole
 from captum_concepts.texts import in_one_line
-from quantus_concepts.functional.arguments import Numbers, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, to_floats
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.
 FIRST, STEP = 1, 2
@@ -80,7 +80,7 @@ def relevance_ranks(maps: Numbers, order: Numbers | None = None) -> Tensor:
     maps = to_floats("maps", maps)
     check_axes(maps=(maps, "N H W"))
     if order is not None:
-        order = to_tensor("order", order)
+        order = as_tensor("order", order)
         check_shape("order", order, ("N", "P"), (len(maps), maps.shape[1] * maps.shape[2]))
         order = order.long()
         # Elsewhere than on the CPU, looking at the values would wait for the device.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_range
-from quantus_concepts.functional.arguments import to_tensor
+from quantus_concepts.functional.arguments import as_tensor
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -63,7 +63,7 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
     >>> positive_percentile(maps, percentile=100).tolist()
     [[[0.0, 0.0], [0.5, 1.0]]]
     """
-    maps = to_tensor("a", a)
+    maps = as_tensor("a", a)
     check_axes(a=(maps, "N L ..."))
     check_range("percentile", percentile, 0, 100, open_low=True)
     if not maps.is_floating_point():

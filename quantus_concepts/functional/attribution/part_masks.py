@@ -11,7 +11,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, to_array, to_masks
-from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one
 from quantus_concepts.functional.attribution.regions import checked_alphas, checked_threshold, chunks
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
 
@@ -172,7 +172,7 @@ def mask_threshold_shares(maps: Numbers, masks: Numbers, threshold: float) -> Te
 
 
 def _maps_and_masks(maps: Numbers, masks: Numbers) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    maps, masks = checked_maps(maps), to_tensor("masks", masks)
+    maps, masks = checked_maps(maps), as_tensor("masks", masks)
     check_axes(maps=(maps, "B h w"), masks=(masks, "B M1 M2"))
     check_zero_one("masks", masks)
     size = (int(masks.shape[1]), int(masks.shape[2]))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_range, check_size, to_numpy
-from quantus_concepts.functional.arguments import Numbers, check_filled, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_filled
 from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
 
@@ -72,7 +72,7 @@ def point_hits(maps: Numbers, points: Numbers, size: tuple[int, int], alphas: Se
 
 def _checked_pixels(points: Numbers, size: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
     """Return places (B, Q, 2) as pixels, and the size, or raise."""
-    size, points = check_size("size", size), to_tensor("points", points)
+    size, points = check_size("size", size), as_tensor("points", points)
     check_axes(points=(points, "B Q 2"))
     check_filled("points", points)
     check_places(points, size, ("map", "place"))
@@ -102,7 +102,7 @@ def pixel_hits(
     NaN where all places of a part are -1. `finite` (B,) are the `finite_rows` of the maps. Nothing waits for the
     device.
     """
-    alphas, maps, pixels = checked_alphas(alphas), checked_maps(maps), to_tensor("pixels", pixels)
+    alphas, maps, pixels = checked_alphas(alphas), checked_maps(maps), as_tensor("pixels", pixels)
     check_axes(maps=(maps, "B h w"), pixels=(pixels, "B P Q"))
     maps, pixels = prepared_maps(maps, size), pixels.to(maps.device)
     resize = Resizer(maps, size)
@@ -191,7 +191,7 @@ def threshold_hits(maps: Numbers, points: Numbers, size: tuple[int, int], thresh
 def pixel_threshold_hits(maps: Numbers, pixels: Numbers, size: tuple[int, int], threshold: float) -> Tensor:
     """Return `threshold_hits` at places that are pixels (B, Q) as of `pixels_of`; nothing waits for the device."""
     checked_threshold(threshold)
-    maps, pixels = checked_maps(maps), to_tensor("pixels", pixels)
+    maps, pixels = checked_maps(maps), as_tensor("pixels", pixels)
     check_axes(maps=(maps, "B h w"), pixels=(pixels, "B Q"))
     maps = prepared_maps(maps, size)
     pixels = pixels.to(maps.device)

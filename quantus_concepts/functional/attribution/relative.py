@@ -9,7 +9,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_whole
 from captum_concepts.texts import in_one_line
-from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_floats
 from quantus_concepts.functional.statistics.intervals import CONFIDENCE
 
 
@@ -95,8 +95,8 @@ def relative_contrast(
     >>> relative_contrast(scores, right, without).drop.value
     tensor([0.0000, 0.5000], dtype=torch.float64)
     """
-    scores, right_with = to_floats("scores", scores), to_tensor("correct_with", correct_with)
-    right_without = to_tensor("correct_without", correct_without)
+    scores, right_with = to_floats("scores", scores), as_tensor("correct_with", correct_with)
+    right_without = as_tensor("correct_without", correct_without)
     check_axes(scores=(scores, "R N"), correct_with=(right_with, "R N"), correct_without=(right_without, "R N"))
     check_zero_one("correct_with", right_with)
     check_zero_one("correct_without", right_without)

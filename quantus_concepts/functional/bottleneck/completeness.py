@@ -7,7 +7,7 @@ import math
 import torch
 
 from captum_concepts.support.checks import check_axes
-from quantus_concepts.functional.arguments import Numbers, to_classes
+from quantus_concepts.functional.arguments import Numbers, to_class_tensor
 
 
 @torch.no_grad()
@@ -45,7 +45,7 @@ def completeness(predicted: Numbers, network_predicted: Numbers, classes: Number
     0.5
     """
     rows = {"predicted": predicted, "network_predicted": network_predicted, "classes": classes}
-    indices = {name: to_classes(name, values).cpu() for name, values in rows.items()}
+    indices = {name: to_class_tensor(name, values).cpu() for name, values in rows.items()}
     check_axes(**{name: (values, "N") for name, values in indices.items()})
     truth = indices["classes"]
     if not len(truth):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_whole
 from captum_concepts.texts import in_one_line
-from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_classes, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
 
 
 @in_one_line
@@ -92,7 +92,7 @@ def concept_task_leakage(
     >>> leakage.published.round(decimals=4).tolist(), leakage.p.tolist()
     ([0.0, 0.6163], [1.0, 0.02500000037252903])
     """
-    labels = to_classes("classes", classes)
+    labels = to_class_tensor("classes", classes)
     values, concepts = _checked(values, concepts, n_bins, n_permutations, labels)
     members: Tensor = labels.to(values.device).unique(return_inverse=True)[1]
     n_classes = int(members.max()) + 1
@@ -209,7 +209,7 @@ def concept_set_ceiling(concepts: Numbers, classes: Numbers) -> float:
     >>> concept_set_ceiling([[0, 1], [0, 1], [0, 1], [1, 1]], [0, 0, 1, 2])
     0.75
     """
-    rows, labels = to_tensor("concepts", concepts), to_classes("classes", classes)
+    rows, labels = as_tensor("concepts", concepts), to_class_tensor("classes", classes)
     check_axes(concepts=(rows, "N L"), classes=(labels, "N"))
     check_zero_one("concepts", rows)
     if not len(rows):
@@ -242,7 +242,7 @@ def _checked(
 ) -> tuple[Tensor, Tensor]:
     """Return values and concepts with a row (L, N) for each concept, or raise."""
     values = to_floats("values", values)
-    labels = to_tensor("concepts", concepts).to(values.device)
+    labels = as_tensor("concepts", concepts).to(values.device)
     check_axes(values=(values, "N L"), concepts=(labels, "N L"), classes=(classes, "N"))
     check_finite("values", values)
     check_zero_one("concepts", labels)

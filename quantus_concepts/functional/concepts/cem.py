@@ -7,7 +7,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_whole
 from captum_concepts.support.running import at_least_float32
-from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_floats
 from quantus_concepts.functional.concepts.ranking import is_ranked, rank_concepts
 
 
@@ -54,7 +54,7 @@ def cem(importance: Numbers, concept_labels: Numbers, top_l: int = 1) -> Tensor:
 
 def first_presence(importance: Numbers, concept_labels: Numbers, top_l: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the labels (N, L), the `ranked_presence` (N, top_l) of the first concepts, and their indices, or raise."""
-    importance, labels = to_floats("importance", importance), to_tensor("concept_labels", concept_labels)
+    importance, labels = to_floats("importance", importance), as_tensor("concept_labels", concept_labels)
     sizes = check_axes(importance=(importance, "N L"), concept_labels=(labels, "N L"))
     check_zero_one("concept_labels", labels)
     top_l = check_whole("top_l", top_l, 1, sizes["L"])

@@ -9,11 +9,11 @@ from captum_concepts.support.checks import check_axes
 from captum_concepts.support.running import at_least_float32
 from quantus_concepts.functional.arguments import (
     Numbers,
+    as_tensor,
     check_within,
     check_zero_one,
-    to_classes,
+    to_class_tensor,
     to_floats,
-    to_tensor,
 )
 from quantus_concepts.functional.concepts.cem import first_presence
 
@@ -99,7 +99,7 @@ def commonest_concept(concept_labels: Numbers) -> Tensor:
     >>> cem(commonest_concept(labels), labels).tolist()
     [1.0, 1.0, 0.0, 1.0]
     """
-    labels = to_tensor("concept_labels", concept_labels)
+    labels = as_tensor("concept_labels", concept_labels)
     check_axes(concept_labels=(labels, "N L"))
     check_zero_one("concept_labels", labels)
     return at_least_float32(labels.float()).mean(0).expand(labels.shape)
@@ -140,7 +140,7 @@ def class_recital(class_concepts: Numbers, classes: Numbers) -> Tensor:
     ... ).tolist()
     [1.0, 1.0, 0.0]
     """
-    class_concepts, classes = to_floats("class_concepts", class_concepts), to_classes("classes", classes)
+    class_concepts, classes = to_floats("class_concepts", class_concepts), to_class_tensor("classes", classes)
     sizes = check_axes(class_concepts=(class_concepts, "K L"), classes=(classes, "N"))
     check_within("class_concepts", class_concepts, 0, 1, remedy="Divide percentages by 100.")
     check_within("classes", classes, 0, sizes["K"] - 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_choice, check_shape, check_whole, to_array
-from quantus_concepts.functional.arguments import Numbers, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, to_floats
 
 #: Orders in which the concepts of an image are corrected.
 ORDERS = ("random", "uncertainty", "contribution")
@@ -157,7 +157,7 @@ def intervene_values(values: Numbers, targets: Numbers, ranks: Numbers, counts: 
     ... )  # the second concept first
     tensor([[[0.2000, 0.0000]]])
     """
-    values, targets, ranks = to_floats("values", values), to_floats("targets", targets), to_tensor("ranks", ranks)
+    values, targets, ranks = to_floats("values", values), to_floats("targets", targets), as_tensor("ranks", ranks)
     check_axes(values=(values, "N L"), targets=(targets, "N L"), ranks=(ranks, "N L"))
     corrected = ranks.to(values.device) < torch.tensor(counts, device=values.device)[:, None, None]
     return torch.where(corrected, targets.to(values), values)
@@ -183,7 +183,7 @@ def _draws(seed: int, first: int, n: int, n_groups: int) -> np.ndarray:
 
 def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Numbers) -> Tensor:
     if order == "uncertainty":
-        limit = to_tensor("boundary", boundary).to(values)
+        limit = as_tensor("boundary", boundary).to(values)
         if tuple(limit.shape) not in ((), values.shape[1:]):
             raise ValueError(
                 f"Expected argument `boundary` to be one number or to have shape (L,) = ({values.shape[1]},) but got "

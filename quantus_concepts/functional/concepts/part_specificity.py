@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite
-from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
+from quantus_concepts.functional.arguments import Numbers, check_within, to_class_tensor, to_floats
 
 
 class PartHits(NamedTuple):
@@ -70,7 +70,7 @@ def part_specificity(hits: Numbers, parts: Numbers, weights: Numbers | None = No
     >>> result.others, result.difference
     (tensor([0.2500]), tensor([0.7500]))
     """
-    hits, parts = to_floats("hits", hits), to_classes("parts", parts)
+    hits, parts = to_floats("hits", hits), to_class_tensor("parts", parts)
     weights = torch.ones(hits.shape[1:2]) if weights is None else to_floats("weights", weights)
     sizes = check_axes(hits=(hits, "N P ..."), parts=(parts, "N"), weights=(weights, "P"))
     # Elsewhere than on the CPU, looking at the values would wait for the device.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_whole
-from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_floats
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def rank_concepts(importance: Numbers, top: int, eligible: Numbers | None = None
     tensor([[2, 0]])
     """
     importance = to_floats("importance", importance)
-    eligible = None if eligible is None else to_tensor("eligible", eligible)
+    eligible = None if eligible is None else as_tensor("eligible", eligible)
     sizes = check_axes(importance=(importance, "... L"), eligible=(eligible, "L"))
     top = check_whole("top", top, 1, sizes["L"])
     if eligible is None:

@@ -13,11 +13,11 @@ from captum_concepts.support.checks import check_axes, check_finite, check_range
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import (
     Numbers,
+    as_tensor,
     check_within,
     check_zero_one,
-    to_classes,
+    to_class_tensor,
     to_floats,
-    to_tensor,
 )
 
 #: In place of a concept's index: there is none.
@@ -152,7 +152,7 @@ def recital(values: Numbers, class_concepts: Numbers, threshold: float = 0.5) ->
     >>> recital(torch.tensor([[0.9, 0.2], [0.4, 0.8]]), of_class).tolist()
     [1.0, 0.0]
     """
-    values, truth = to_floats("values", values), to_tensor("class_concepts", class_concepts)
+    values, truth = to_floats("values", values), as_tensor("class_concepts", class_concepts)
     check_axes(values=(values, "N L"), class_concepts=(truth, "N L"))
     check_zero_one("class_concepts", truth)
     _check_threshold(threshold)
@@ -254,7 +254,7 @@ def group_choice(similarity: Numbers, groups: Numbers, wanted: Numbers, none: Nu
     tensor([1])
     """
     similarity, none = to_floats("similarity", similarity), None if none is None else to_floats("none", none)
-    groups, wanted = to_classes("groups", groups), to_classes("wanted", wanted)
+    groups, wanted = to_class_tensor("groups", groups), to_class_tensor("wanted", wanted)
     check_axes(similarity=(similarity, "N A"), groups=(groups, "A"), wanted=(wanted, "N"), none=(none, "N"))
     if similarity.isnan().any():
         check_finite("similarity", similarity)
@@ -270,13 +270,13 @@ def _checked_concepts(values: Tensor, **concepts: Numbers) -> list[Tensor]:
     """Return the concept of each of the values (N, L), by the names of the arguments, on their device, or raise."""
     checked = []
     for name, value in concepts.items():
-        tensor = to_tensor(name, value)
+        tensor = as_tensor(name, value)
         if not tensor.dtype.is_signed and tensor.dtype != torch.bool:
             raise ValueError(
                 f"Expected argument `{name}` to have a signed dtype but got {tensor.dtype}, in which -1 becomes a "
                 "large number. Pass whole numbers as int64."
             )
-        tensor = to_classes(name, tensor)
+        tensor = to_class_tensor(name, tensor)
         check_axes(**{"values": (values, "N L"), name: (tensor, "N")})
         check_within(name, tensor, NO_CONCEPT, values.shape[1] - 1, remedy="Pass -1 for none.")
         checked.append(tensor.to(values.device))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_shape, check_whole
 from captum_concepts.support.running import at_least_float32
-from quantus_concepts.functional.arguments import Numbers, check_within, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_within, to_floats
 from quantus_concepts.functional.discovered.explained_variance import orthonormal_basis, tolerance, unit_rows
 
 #: Share of the images below the value of an absent concept, as of `captum_concepts.PostHocCBM.value_levels`.
@@ -65,7 +65,7 @@ def delete_concepts(
             [[3.0000, 0.5000]]])
     """
     embeddings = at_least_float32(to_floats("embeddings", embeddings))
-    directions, order = to_floats("directions", directions).to(embeddings), to_tensor("order", order)
+    directions, order = to_floats("directions", directions).to(embeddings), as_tensor("order", order)
     check_axes(embeddings=(embeddings, "N d"), directions=(directions, "L d"))
     check_shape("order", order, ("N", "k"), (len(embeddings), None))
     for name, value in (("embeddings", embeddings), ("directions", directions)):

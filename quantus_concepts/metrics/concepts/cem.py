@@ -23,9 +23,9 @@ from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric, nanmean
-from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts
+from quantus_concepts.metrics.host.model import IMPORTANCES, check_concept_count
 from quantus_concepts.metrics.host.observing import (
     Counted,
     Known,
@@ -211,7 +211,7 @@ class CEM(ConceptMetric):
         return labels
 
     def check_call(
-        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
         """Raise where it is not known which samples are correct."""
         if self.only_correct and model is None:
@@ -272,7 +272,7 @@ class CEM(ConceptMetric):
         kinds = tuple(dict.fromkeys(metric.importance for metric in metrics if not metric.baseline)) or IMPORTANCES[:1]
         found = batch.importance(kinds, labels.shape[1], "concept_labels")
         if batch.has_concepts:
-            check_concepts("concept_labels", "(N, L)", labels, found.values.shape[2])
+            check_concept_count("concept_labels", "(N, L)", labels, found.values.shape[2])
         shows, ones, n_shown = batch.prepared_truth("shows", "concept_labels", labels_shown)
         shows, ones = shows.to(found.values.device), ones.to(found.values.device)
         _check_tops(top, labels.shape[1])

@@ -27,7 +27,7 @@ from quantus_concepts.metrics.host.checks import (
     to_class_concepts,
     to_classes,
 )
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
 from quantus_concepts.metrics.host.observing import (
@@ -174,7 +174,7 @@ class CGIM(ConceptMetric):
         return labels
 
     def check_call(
-        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
         """Raise without a model."""
         if model is None:

@@ -24,8 +24,8 @@ from quantus_concepts.functional.attribution.regions import (
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.locations import LACKS, Located, chance_at_places, hits_of_concepts, locate
 from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.checks import Truth, check_images, check_mask_size, check_parts, to_parts
-from quantus_concepts.metrics.host.explanations import Explain, add_reason, usable
+from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
+from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
 from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Result, Scored, counted
@@ -183,10 +183,10 @@ class CLM(ConceptMetric):
         return points
 
     def check_call(
-        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
         """Return the places of parts, or else the masks, of a call; raise where there are none."""
-        check_images(x_batch)
+        check_image_axes(x_batch)
         has_points = "points" in truth
         if has_points:
             check_places(truth["points"], (x_batch.shape[2], x_batch.shape[3]), ("sample", "part", "place"))
@@ -224,7 +224,7 @@ class CLM(ConceptMetric):
         model: nn.Module,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
-        explain: Explain,
+        explain: Explanations,
         *,
         points: np.ndarray | None = None,
         masks: np.ndarray | None = None,

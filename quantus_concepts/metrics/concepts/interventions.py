@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from torch import Tensor
 
-from captum_concepts.models.interventions import Levels, check_levels
+from captum_concepts.models.interventions import Levels, check_value_levels
 from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_choice, check_shape, check_whole
 from quantus_concepts.functional.arguments import Numbers
@@ -33,7 +33,7 @@ from quantus_concepts.metrics.host.observing import Observed, Observer, Result, 
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
 
 #: Columns of a table of curves.
-COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
+CURVE_COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
 #: Values of an absent and a present concept: of all models, or by name; of controls a list.
 ModelLevels = Levels | Mapping[str, Levels | Sequence[Levels] | None]
 CONTROL = "#B4B4B4"
@@ -125,7 +125,7 @@ class InterventionAccuracy(Observer):
                 raise ValueError(
                     f"Expected argument `levels` to hold a list of levels for {name!r}, one for each of its models."
                 )
-            return self.vary(levels=check_levels(own[control], None), orders=self.orders[:1], _answers=("",))
+            return self.vary(levels=check_value_levels(own[control], None), orders=self.orders[:1], _answers=("",))
         own = own if isinstance(self.levels, Mapping) else self.levels
         if own is None and not getattr(model, "bounded", True):
             if self.optional:
@@ -134,7 +134,7 @@ class InterventionAccuracy(Observer):
                 "Expected argument `levels` to give the values of an absent and a present concept of "
                 f"{name!r}, since its values are not bounded: `model.value_levels(loader)` of the training images does."
             )
-        return self.vary(levels=None if own is None else check_levels(own, None))
+        return self.vary(levels=None if own is None else check_value_levels(own, None))
 
     def predictions(self, batch: Batch) -> Iterator[tuple[tuple[str, int, str], Tensor]]:
         """Yield the classes (n,) predicted by the head, with order, number of answers and "" or "wrong labels"."""
@@ -212,9 +212,9 @@ def plot_interventions(
     ValueError
         If `table` or `control` lacks a column or holds nothing, or there are too few axes.
     """
-    check_table("table", table, COLUMNS, "intervention_curve")
+    check_table("table", table, CURVE_COLUMNS, "intervention_curve")
     if control is not None:
-        check_table("control", control, COLUMNS, "intervention_curve")
+        check_table("control", control, CURVE_COLUMNS, "intervention_curve")
     models = list(dict.fromkeys(table["model"]))
     if ax is None:
         size = (2.8 + 2.6 * len(models), 3.4)

@@ -20,7 +20,7 @@ from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import ZERO
 from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.model import check_concepts, feature_norms
+from quantus_concepts.metrics.host.model import check_concept_count, feature_norms
 from quantus_concepts.metrics.host.observing import Observed, same
 
 
@@ -85,7 +85,7 @@ def locate(
     size, n, top, _ = batch.size, len(batch), max(tops), batch.features
     found = batch.importance(kinds, len(parts), "part_of_concept")
     importance = found.values
-    check_concepts("part_of_concept", "(L,)", parts, importance.shape[2])
+    check_concept_count("part_of_concept", "(L,)", parts, importance.shape[2])
     device = importance.device
     # (n, E, T): the concepts, and the parts that they are about.
     ranked = first_with_part(importance, parts, top).transpose(0, 1)

@@ -20,7 +20,7 @@ from quantus_concepts.functional.concepts.substitution import MAJORITY, movement
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_numbers
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import is_concept_model, share
 from quantus_concepts.metrics.host.observing import Known, Observed, Observer, Result, Scored, counted
@@ -122,7 +122,7 @@ class SubstitutionScore(ConceptMetric):
         return to_classes(name, value) if name == "pairs" else to_numbers(name, value)
 
     def check_call(
-        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
         """Raise unless there are concepts and something that values come from."""
         if self.score not in truth:
@@ -140,7 +140,7 @@ class SubstitutionScore(ConceptMetric):
         model: nn.Module,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
-        explain: Explain,
+        explain: Explanations,
         **truth: np.ndarray,
     ) -> Observed:
         """Score some samples by their concept values, given or computed from images."""

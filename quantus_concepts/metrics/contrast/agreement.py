@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 
 N_CHECKED = 2
 #: Least correlation with the given explanations of a deterministic method; rounding differs with the batch.
@@ -15,7 +15,7 @@ REPEATED = 0.9999
 UNKNOWN_TO_QUANTUS = "XAI method is not in the list"
 
 
-def disagreement(explain: Explain, least: float) -> str:
+def disagreement(explain: Explanations, least: float) -> str:
     """Explain two of the given samples again; return why the method is another one, "" where it is not."""
     rows = telling_samples(explain.given) if explain.given is not None and least > -1 else np.empty(0, int)
     if explain.given is None or not rows.size:
@@ -24,11 +24,11 @@ def disagreement(explain: Explain, least: float) -> str:
     again, failure = explain.compute(explain.model, explain.x_batch[rows], explain.y_batch[rows])
     if not failure and again.size != given.size:
         failure = f"it gave attributions of shape {again.shape[1:]} in place of {given.shape[1:]}"
-    measured = correlation(given, again)
+    measured = mean_pixel_correlation(given, again)
     if least <= measured < SAME:
         # A method that gives the same in another order is deterministic: it has to repeat the given explanations.
         mirrored, _ = explain.compute(explain.model, explain.x_batch[rows[::-1]], explain.y_batch[rows[::-1]])
-        if correlation(again, mirrored[::-1]) > REPEATED:
+        if mean_pixel_correlation(again, mirrored[::-1]) > REPEATED:
             least = SAME
     if not failure and measured >= least:
         return ""
@@ -59,7 +59,7 @@ def telling_samples(a_batch: np.ndarray) -> np.ndarray:
     return np.array((telling or finite)[:N_CHECKED], dtype=int)
 
 
-def correlation(first: np.ndarray, second: np.ndarray) -> float:
+def mean_pixel_correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Mean Pearson correlation of the attributions of the same samples; NaN where some are not finite."""
     first, second = (value.reshape(len(value), -1).astype(float) for value in (first, second))
     if not second.size or not (np.isfinite(first).all() and np.isfinite(second).all()):

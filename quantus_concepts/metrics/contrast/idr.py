@@ -13,7 +13,7 @@ from quantus_concepts.functional import idr
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
@@ -93,7 +93,7 @@ class IDR(ReExplainingMetric):
         self._bind_shared(agreement, counterpart=counterpart, masks=masks, labels=labels)
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explanations, **truth: np.ndarray
     ) -> Scored:
         """Score some samples: 0, 1 or NaN."""
         labels, counterpart = truth["labels"], truth["counterpart"]

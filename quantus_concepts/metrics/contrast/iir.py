@@ -18,7 +18,7 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, PatchEffect, left_out, patch_effect, score_pair
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.observing import Observed, Scored
 from quantus_concepts.metrics.host.record import OF_REGIONS, QuantusArguments
@@ -155,7 +155,7 @@ class IIR(ReExplainingMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         truth: dict[str, np.ndarray],
-        explain: Explain,
+        explain: Explanations,
     ) -> dict[str, np.ndarray]:
         """Check all samples of a call together; add the objects that patches start from, a row for each sample."""
         if "patched" not in truth and self.patch is None:
@@ -173,7 +173,7 @@ class IIR(ReExplainingMetric):
         return super().check_call(model, x_batch, y_batch, truth, explain)
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explanations, **truth: np.ndarray
     ) -> Patched:
         """Score some samples, with the patches given or made."""
         logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=truth["labels"])

@@ -16,7 +16,7 @@ from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
@@ -121,7 +121,7 @@ class MCS(ReExplainingMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         truth: dict[str, np.ndarray],
-        explain: Explain,
+        explain: Explanations,
     ) -> dict[str, np.ndarray]:
         """Check all samples of a call together, and move the masks if they are to be moved."""
         truth = super().check_call(model, x_batch, y_batch, truth, explain)
@@ -131,7 +131,7 @@ class MCS(ReExplainingMetric):
         return truth
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explanations, **truth: np.ndarray
     ) -> Scored:
         """Score some samples under the two models."""
         other, labels, contrast_labels = self.contrast_model, truth["labels"], truth["contrast_labels"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captum_concepts.support.checks import check_finite, check_normalisation, to_array, to_numpy
 from captum_concepts.support.running import to_host, to_model
 from captum_concepts.texts import in_one_line
-from quantus_concepts.functional.arguments import Numbers, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor
 from quantus_concepts.metrics.contrast.checks import check_same_shape
 from quantus_concepts.metrics.contrast.patch_optimisation import (
     ETA1,
@@ -163,8 +163,8 @@ class Patch:
         """
         # Tensors made in inference mode cannot take part in a backward pass.
         with torch.inference_mode(False):
-            x = to_model(model, to_tensor("x_batch", x_batch).detach())
-            start = to_model(model, to_tensor("init", self.init if init is None else init).detach())
+            x = to_model(model, as_tensor("x_batch", x_batch).detach())
+            start = to_model(model, as_tensor("init", self.init if init is None else init).detach())
             mean, std = self._normalisation(x)
             # Its arguments are checked on the CPU, where they are read together.
             images, objects = to_host(

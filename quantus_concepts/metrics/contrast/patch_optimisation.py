@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from captum_concepts.support.checks import check_finite, check_module, check_range, check_shape, check_whole, to_masks
 from captum_concepts.support.running import evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts.texts import in_one_line
-from quantus_concepts.functional.arguments import Numbers, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor
 from quantus_concepts.functional.attribution.patch_objective import patch_objective
 from quantus_concepts.metrics.host.checks import check_outputs, join_numbers
 
@@ -273,7 +273,7 @@ def _checked_tensors(
     images: Numbers, masks: Numbers, init: Numbers, pixel_range: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return images, masks and objects as tensors (N, ., H, W), or raise if they do not go together."""
-    x, start = to_host(to_tensor("images", images).detach(), to_tensor("init", init).detach())
+    x, start = to_host(as_tensor("images", images).detach(), as_tensor("init", init).detach())
     check_shape("images", x, ("N", "C", "H", "W"), (None,) * 4)
     start = start.expand(len(x), *start.shape) if start.ndim == 3 else start
     check_shape("init", start, ("N", "C", "H", "W"), tuple(x.shape))

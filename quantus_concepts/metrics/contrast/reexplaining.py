@@ -19,13 +19,13 @@ from quantus_concepts.metrics.contrast.checks import check_differs, check_same_s
 from quantus_concepts.metrics.contrast.pairs import Regions, attribute_region
 from quantus_concepts.metrics.host.checks import (
     check_classes,
-    check_images,
+    check_image_axes,
     check_mask_size,
     check_outputs,
     join_numbers,
     to_classes,
 )
-from quantus_concepts.metrics.host.explanations import FAILED, Explain, no_reasons
+from quantus_concepts.metrics.host.explanations import FAILED, Explanations, no_reasons
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.observing import Scored
@@ -83,14 +83,14 @@ class ReExplainingMetric(ConceptMetric):
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         truth: dict[str, np.ndarray],
-        explain: Explain,
+        explain: Explanations,
     ) -> dict[str, np.ndarray]:
         """Check the masks, the second images and the method; a row of ``refused`` says why it is another method."""
         if model is None:
             raise ValueError(
                 f"{self.name} needs argument `model`, to explain it again and to know which images are right."
             )
-        check_images(x_batch)
+        check_image_axes(x_batch)
         if explain.func is None:
             raise ValueError(
                 f"{self.name} explains again, with another model or other images: pass `explain_func`, the function "
@@ -131,7 +131,7 @@ class ReExplainingMetric(ConceptMetric):
         by_image = self.normalise and self.normalise_func is positive_percentile
         return positive_percentile(a_batch) if by_image else super().treat(a_batch)
 
-    def predict(self, model: nn.Module, images: np.ndarray, explain: Explain, **classes: np.ndarray) -> Tensor:
+    def predict(self, model: nn.Module, images: np.ndarray, explain: Explanations, **classes: np.ndarray) -> Tensor:
         """Return logits (n, K), shared inside `shared_passes`; raise where classes name none of its outputs."""
 
         def make() -> Tensor:
@@ -146,7 +146,7 @@ class ReExplainingMetric(ConceptMetric):
 
     def attribute(
         self,
-        explain: Explain,
+        explain: Explanations,
         truth: Mapping[str, np.ndarray],
         model: nn.Module,
         images: np.ndarray,

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 from tqdm.auto import tqdm
 
-from captum_concepts.backbones.embedding import Batch, check_order, read_batch
+from captum_concepts.backbones.embedding import LoaderBatch, check_order, read_batch
 from captum_concepts.support.checks import check_module, check_shape, to_array, to_masks, to_tensor
 from captum_concepts.support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
-from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer
+from quantus_concepts.metrics.host.checks import check_explainer, check_mask_size, to_classes
 from quantus_concepts.metrics.host.explanations import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 #: Images (N, C, H, W), a function from n rows to (n, C, H, W), or batches of them or of tuples that begin with them.
-ImageSource = Numbers | Callable[[list[int]], Tensor] | Iterable[Batch]
+ImageSource = Numbers | Callable[[list[int]], Tensor] | Iterable[LoaderBatch]
 #: Of N images: (N, 1, H, W) of 0 and 1, or a function from rows to theirs.
 Masks = Tensor | Callable[[list[int]], Tensor]
 MaskSource = Numbers | Callable[[list[int]], Tensor]
@@ -200,7 +200,7 @@ def batches(count: int, batch_size: int) -> list[list[int]]:
     return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
 
 
-ExplainFunc = Callable[..., np.ndarray]
+Explainer = Callable[..., np.ndarray]
 
 
 @in_one_line
@@ -227,7 +227,7 @@ class RegionAttributions:
 
 
 def attribute_regions(
-    methods: Mapping[str, ExplainFunc],
+    methods: Mapping[str, Explainer],
     subjects: Iterable[Subject],
     masks: MaskSource,
     *,
@@ -311,7 +311,7 @@ def attribute_regions(
     return by_method
 
 
-def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> tuple[np.ndarray, str]:
+def _explain(explain: Explainer, subject: Subject, images: Tensor, rows: list[int]) -> tuple[np.ndarray, str]:
     """Return the normalised maps of some images, and "" or why there are none."""
     # Copies, since a method may write into its inputs; and it may leave the model in another mode.
     inputs, classes = images.numpy().copy(), subject.labels[rows].numpy()
@@ -330,12 +330,12 @@ def _undefined_attributions(
     return RegionAttributions(inside, outside, failure=reason)
 
 
-def as_image_source(name: str, images: ImageSource) -> Tensor | Callable[[list[int]], Tensor] | Iterable[Batch]:
+def as_image_source(name: str, images: ImageSource) -> Tensor | Callable[[list[int]], Tensor] | Iterable[LoaderBatch]:
     """Return an array as a tensor (N, C, H, W), and a function of rows or batches as they are; or raise."""
     if callable(images):
         return images
     if gives_batches(name, images):
-        return cast(Iterable[Batch], images)
+        return cast(Iterable[LoaderBatch], images)
     tensor = torch.as_tensor(to_array(name, images))
     check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
     return tensor
@@ -356,9 +356,9 @@ def as_regions(name: str, masks: MaskSource, subjects: Iterable[Subject]) -> Mas
     return torch.from_numpy(regions)
 
 
-def check_methods(methods: Mapping[str, ExplainFunc]) -> None:
+def check_methods(methods: Mapping[str, Explainer]) -> None:
     """Raise unless there are explanation methods, all of them functions of a model."""
     if not methods:
         raise ValueError("Expected argument `methods` to hold at least one explanation method but it is empty.")
     for name, method in methods.items():
-        to_explainer(f"methods[{name!r}]", method)
+        check_explainer(f"methods[{name!r}]", method)

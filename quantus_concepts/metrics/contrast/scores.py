@@ -22,7 +22,7 @@ from quantus_concepts.metrics.contrast.mcs import MCS
 from quantus_concepts.metrics.contrast.pairs import Regions, left_out, patch_effect, score_pair, unusable_reasons
 from quantus_concepts.metrics.contrast.reexplaining import UNMARKED
 from quantus_concepts.metrics.contrast.regions import (
-    ExplainFunc,
+    Explainer,
     ImageSource,
     Masks,
     MaskSource,
@@ -42,11 +42,23 @@ Pair = tuple[Subject, Subject]
 BASELINE, PERTURBATION = "MCS baseline", "perturbation"
 CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
 BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
-COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control", "unconverged"]
+CONTRAST_COLUMNS = [
+    "method",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "n",
+    "undefined",
+    "reason",
+    "chance",
+    "control",
+    "unconverged",
+]
 
 
 def score_contrasts(
-    methods: Mapping[str, ExplainFunc],
+    methods: Mapping[str, Explainer],
     masks: MaskSource,
     *,
     mcs: Pair | None = None,
@@ -177,7 +189,7 @@ def first_reasons(why: np.ndarray) -> list[str]:
     return [reasons.partition("\n")[0] for reasons in why]
 
 
-def count_reasons(reasons: Sequence[str]) -> str:
+def contrast_reasons(reasons: Sequence[str]) -> str:
     """Write how many scores have which reason."""
     counts = pd.Series([reason for reason in reasons if reason], dtype=object).value_counts(sort=False)
     return "; ".join(f"{reason} ({count})" for reason, count in counts.items())
@@ -189,12 +201,12 @@ def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
     for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
         values = group["score"].to_numpy()
         row = score_row(values, BOUNDS[str(metric)], None, method=method, metric=metric) | {
-            "reason": count_reasons(group["reason"]),
+            "reason": contrast_reasons(group["reason"]),
             "chance": CHANCE.get(str(metric), math.nan),
             "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,
         }
         rows.append(row)
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = pd.DataFrame(rows, columns=CONTRAST_COLUMNS)
     baselines = table[table["metric"] == BASELINE].set_index("method")["value"]
     return table.assign(control=table["method"].map(baselines).where(table["metric"] == "MCS").astype(float))
 
@@ -234,7 +246,7 @@ RELATIVE, CORRELATION = "relative MCS", "correlation"
 
 
 def score_relative(
-    methods: Mapping[str, ExplainFunc],
+    methods: Mapping[str, Explainer],
     masks: MaskSource,
     models: Mapping[float, nn.Module],
     images: ImageSource,
@@ -314,7 +326,7 @@ def score_relative(
         defined = ~scores.isnan()
         # An image is what the bootstrap of the correlation draws.
         counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
-        reasons = [*(count_reasons(first_reasons(why)) for _, why in of_levels), _no_correlation(contrast, levels)]
+        reasons = [*(contrast_reasons(first_reasons(why)) for _, why in of_levels), _no_correlation(contrast, levels)]
         numbers = np.concatenate([torch.stack(list(contrast.score)), np.array([contrast.correlation]).T], axis=1)
         names = [RELATIVE] * len(levels) + [CORRELATION]
         for *row, n, reason in zip(names, [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True):

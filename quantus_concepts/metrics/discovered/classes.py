@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from captum_concepts.models.chain import linear_part
 from captum_concepts.support.checks import check_axes, check_finite
 from captum_concepts.support.running import evaluation_mode, tensor_output, to_model
-from quantus_concepts.functional.arguments import Numbers, check_within, to_classes
+from quantus_concepts.functional.arguments import Numbers, check_within, to_class_tensor
 from quantus_concepts.functional.concepts.interventions import intervention_counts
 from quantus_concepts.functional.discovered.concept_deletion import absent_values, deleted_parts
 from quantus_concepts.functional.discovered.explained_variance import orthonormal_basis, unit_rows
@@ -66,7 +66,7 @@ class Classifier:
         self.start = self.logits(embeddings)
         check_axes(embeddings=(embeddings, "N d"), logits=(self.start, "N K"))
         check_finite("head", self.start)
-        self.labels = self.start.argmax(1) if labels is None else to_classes("labels", labels).cpu()
+        self.labels = self.start.argmax(1) if labels is None else to_class_tensor("labels", labels).cpu()
         check_axes(embeddings=(embeddings, "N d"), labels=(self.labels, "N"))
         check_within("labels", self.labels, 0, self.start.shape[1] - 1)
         self.clusters = self.labels if len(self.labels.unique()) > 1 else None

@@ -15,8 +15,8 @@ from captum_concepts.pictures.gallery import TextFigure
 from quantus_concepts.metrics.discovered.rows import (
     AFTER_DELETION,
     BEST,
-    COLUMNS,
     COMPONENTS,
+    DISCOVERED_COLUMNS,
     EXPLAINED,
     HALVES,
     KEPT,
@@ -78,7 +78,7 @@ def plot_discovered(table: pd.DataFrame, ax: Sequence[Axes] | np.ndarray | None 
     ValueError
         If `table` lacks a column or is empty, or there are too few axes.
     """
-    check_table("table", table, COLUMNS, "score_discovered")
+    check_table("table", table, DISCOVERED_COLUMNS, "score_discovered")
     if ax is None:
         _, grid = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained", FigureClass=TextFigure)
         ax = grid.ravel()

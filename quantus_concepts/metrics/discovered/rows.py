@@ -25,7 +25,20 @@ SAME_VARIANCE = "random directions of the same variance"
 RANDOM_ORDER, COMPONENTS = "random order", "principal components"
 #: Value of the column ``item``, of a baseline: the highest score of a concept in each random bank.
 BEST = "best concept"
-COLUMNS = ("metric", "baseline", "l", "item", "value", "low", "high", "n", "undefined", "chance", "reason", "verdict")
+DISCOVERED_COLUMNS = (
+    "metric",
+    "baseline",
+    "l",
+    "item",
+    "value",
+    "low",
+    "high",
+    "n",
+    "undefined",
+    "chance",
+    "reason",
+    "verdict",
+)
 UNBOUNDED = (-math.inf, math.inf)
 _STEPS = 50
 
@@ -107,7 +120,7 @@ def make_row(
     if ends is not None:
         low, high = ends
     numbers = (math.nan if l is None else l, item, mean, low, high, n, values.size - n, chance, "" if n else reason)
-    return dict(zip(COLUMNS, (metric, baseline, *numbers, ""), strict=True))
+    return dict(zip(DISCOVERED_COLUMNS, (metric, baseline, *numbers, ""), strict=True))
 
 
 def ratio_interval(parts: Tensor, totals: Tensor, clusters: Tensor | None) -> tuple[float, float]:

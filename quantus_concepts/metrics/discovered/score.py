@@ -17,7 +17,13 @@ from captum_concepts.models.random_banks import N_BANKS
 from captum_concepts.support.checks import check_axes, check_finite, check_module, check_whole
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.discovered.classes import class_rows
-from quantus_concepts.metrics.discovered.rows import COLUMNS, RANDOM_ACTIVATIONS, RANDOM_DIRECTIONS, Data, draw_rows
+from quantus_concepts.metrics.discovered.rows import (
+    DISCOVERED_COLUMNS,
+    RANDOM_ACTIVATIONS,
+    RANDOM_DIRECTIONS,
+    Data,
+    draw_rows,
+)
 from quantus_concepts.metrics.discovered.rule import add_verdicts
 from quantus_concepts.metrics.discovered.stability import Discovery, explained_rows, stability_rows
 
@@ -149,4 +155,4 @@ def score_discovered(
     rows = [*stability_rows(data, cavs, discover, least, banks, n_splits, display_progressbar)]
     rows += explained_rows(data, cavs, banks)
     rows += class_rows(data, cavs, banks, head, labels)
-    return add_verdicts(pd.DataFrame(rows, columns=COLUMNS).astype({"n": int, "undefined": int}))
+    return add_verdicts(pd.DataFrame(rows, columns=DISCOVERED_COLUMNS).astype({"n": int, "undefined": int}))

@@ -14,7 +14,7 @@ from torch import Tensor
 from captum_concepts.support.running import predict_logits
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.host.checks import Truth, checked_classes
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.model import (
     concept_importances,
     concept_maps,
@@ -63,7 +63,7 @@ class Batch:
     kinds: tuple[str, ...] = ()
 
     def __init__(
-        self, model: Any, inputs: Any, classes: np.ndarray | None, truth: Truth, explain: Explain | None = None
+        self, model: Any, inputs: Any, classes: np.ndarray | None, truth: Truth, explain: Explanations | None = None
     ) -> None:
         self.model, self.inputs, self.given, self.truth, self.explain = model, inputs, classes, truth, explain
         self._once: dict[Hashable, Any] = {}

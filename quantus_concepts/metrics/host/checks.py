@@ -19,7 +19,7 @@ from captum_concepts.support.checks import (
 )
 from quantus_concepts.functional.arguments import Numbers
 
-Explainer = TypeVar("Explainer")
+E = TypeVar("Explainer")
 
 #: Ground truth of samples by the name of its argument, a row for each.
 Truth = dict[str, Any]
@@ -78,7 +78,7 @@ def to_parts(name: str, value: Numbers) -> np.ndarray:
     return to_numbers(name, value, "L")
 
 
-def to_explainer(name: str, value: Explainer) -> Explainer:
+def check_explainer(name: str, value: E) -> E:
     """Return a function that explains any model it is given, or raise; a Captum attribution is none by itself."""
     # The method of an attribution is bound to one model.
     owner = getattr(value, "__self__", None) if getattr(value, "__name__", "") == "attribute" else value
@@ -131,7 +131,7 @@ def check_outputs(outputs: Tensor, n_images: int) -> Tensor:
     return outputs
 
 
-def check_images(x_batch: np.ndarray) -> None:
+def check_image_axes(x_batch: np.ndarray) -> None:
     """Raise unless inputs are images."""
     if x_batch.ndim != 4:
         raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")

@@ -37,7 +37,7 @@ class Attributed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Explain:
+class Explanations:
     """Gives the attributions of samples when it is called; nothing is explained for a metric that does not ask."""
 
     #: Of the metric: its name, how it is set to treat attributions, and whether a concept model can do without them.

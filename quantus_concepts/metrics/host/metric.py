@@ -27,8 +27,8 @@ from captum_concepts.support.running import evaluation_mode, predict_logits, to_
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import in_order, names_of_models
 from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.checks import Truth, to_classes, to_explainer
-from quantus_concepts.metrics.host.explanations import FAILED, Explain, as_attributions, normalise_each
+from quantus_concepts.metrics.host.checks import Truth, check_explainer, to_classes
+from quantus_concepts.metrics.host.explanations import FAILED, Explanations, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
 from quantus_concepts.metrics.host.observing import (
     Counted,
@@ -102,7 +102,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
     def score_batch(self, *batch: Any, **truth: Any) -> Observed:
         """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing.
 
-        Images have channels first, `truth` the rows of the batch; ``explain()``, an `Explain`, gives its attributions.
+        Images have channels first, `truth` has the rows of the batch; ``explain()`` gives attributions (`Explanations`).
         A metric of concept models has `observe` in its place, for all its variants at once.
         """
         model, x_batch, y_batch, explain = batch
@@ -114,11 +114,11 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         (metric,) = metrics
         truth = {name: to_numpy(value) for name, value in batch.truth.items() if name in metric.sample_truth}
         inputs, classes = to_numpy(batch.inputs), to_numpy(batch.classes)
-        explain = Explain(metric.name, None, metric.asks_concept_models, batch.model, inputs, classes)
+        explain = Explanations(metric.name, None, metric.asks_concept_models, batch.model, inputs, classes)
         return metric.score_batch(batch.model, inputs, classes, explain, **truth)
 
     def check_call(
-        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
         """Check all samples of a call or an update together; return the truth, with a row for each sample."""
         return truth
@@ -146,7 +146,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         warn.check_kwargs(kwargs)
         batch_size = check_whole("batch_size", batch_size, 1)
         if explain_func is not None and not inspect.isfunction(explain_func):
-            to_explainer("explain_func", explain_func)
+            check_explainer("explain_func", explain_func)
         keywords = dict(explain_func_kwargs or {})
         method = keywords.get("method")
         if device is not None:
@@ -347,7 +347,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
                 raise ValueError(_misaligned(name, len(value), n))
         given, failure = (None, "") if a_batch is None else as_attributions(a_batch, n)
         treat = self.treat if self.normalise or self.abs else None
-        explain = Explain(
+        explain = Explanations(
             *(self.name, treat, self.asks_concept_models, model, inputs, classes, given, failure),
             *(explain_func, keywords or {}, predict_kwargs or {}),
         )

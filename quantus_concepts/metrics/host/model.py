@@ -271,7 +271,7 @@ def image_importance(
     return concept_importances(model, outputs.values, classes, (kind,))[kind], outputs.logits
 
 
-def check_concepts(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
+def check_concept_count(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
     """Raise where ground truth (..., L) is about other concepts than the model's."""
     if truth.shape[-1] != n_concepts:
         raise ValueError(

@@ -18,7 +18,7 @@ from captum_concepts.support.checks import as_list, check_choice, different_name
 from captum_concepts.support.files import shorten
 from captum_concepts.support.running import floating_images, to_model
 from quantus_concepts.datasets.ratings.explanations import question_named
-from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
+from quantus_concepts.metrics.host.explanations import FAILED, Explanations, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.observing import Observed, Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
@@ -183,7 +183,7 @@ class PASTAScore(ConceptMetric):
             raise ValueError(f"Expected argument `{name}` to hold labels of the scorer: {error}") from error
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explanations
     ) -> dict[str, Any]:
         """Check all samples of a call together; return the label of each."""
         # Explanations that could not be used have two axes and no value.
@@ -225,7 +225,7 @@ class PASTAScore(ConceptMetric):
         return np.full(len(y_batch), UNLABELLED)
 
     def score_batch(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explanations, **truth: Any
     ) -> Rated:
         """Score some samples, with the answers to every question."""
         a_batch, failure = explain()

@@ -9,7 +9,7 @@ import pandas as pd
 from captum_concepts.support.checks import to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import ORDERS
-from quantus_concepts.metrics.concepts.interventions import COLUMNS, InterventionAccuracy, ModelLevels
+from quantus_concepts.metrics.concepts.interventions import CURVE_COLUMNS, InterventionAccuracy, ModelLevels
 from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes
@@ -103,4 +103,4 @@ def curves_of(scores: pd.DataFrame) -> pd.DataFrame:
     rows = scores[scores["metric"] == INTERVENED]
     answers = rows["baseline"].where(rows["baseline"] != "", TRUE_LABELS)
     rows = rows.assign(labels=answers, order=rows["explanation"], count=rows["l"].astype(int))
-    return rows[list(COLUMNS)].reset_index(drop=True)
+    return rows[list(CURVE_COLUMNS)].reset_index(drop=True)

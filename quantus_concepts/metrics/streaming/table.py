@@ -21,7 +21,7 @@ from quantus_concepts.metrics.host.rows import Row, score_row
 from quantus_concepts.metrics.streaming.engine import ModelState
 
 #: Columns of the tables, with the value of a row that does not set them.
-COLUMNS: dict[str, Any] = {
+SCORE_COLUMNS: dict[str, Any] = {
     "model": "",
     "what": col.SCORE,
     "metric": "",
@@ -43,8 +43,8 @@ COLUMNS: dict[str, Any] = {
 
 
 def score_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return rows as a table of `COLUMNS`; what a row does not name is empty."""
-    table = pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "float64"})
+    """Return rows as a table of `SCORE_COLUMNS`; what a row does not name is empty."""
+    table = pd.DataFrame([SCORE_COLUMNS | row for row in rows], columns=list(SCORE_COLUMNS)).astype({"l": "float64"})
     return table.assign(what=kinds_of_rows(table))
 
 
@@ -157,7 +157,7 @@ def direction_rows(name: str, model: object) -> list[Row]:
 def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     """Return the rows of controls: for each number their mean, and the range of 95 % of them."""
     # A control may have seen too few images for some numbers.
-    names = [*COLUMNS][: [*COLUMNS].index("value")]
+    names = [*SCORE_COLUMNS][: [*SCORE_COLUMNS].index("value")]
     by_name = [{tuple(str(row.get(name)) for name in names): row for row in rows} for rows in controls]
     most = max(by_name, key=len)
     values, chances = (

@@ -16,7 +16,7 @@ from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_whole
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.pasta.encoders.encoder import PartsEncoder
-from quantus_concepts.pasta.encoders.overlay import overlay, resize
+from quantus_concepts.pasta.encoders.overlay import overlay_maps, resize
 
 #: Its name for `as_encoder`.
 EMBEDDED = "embedded"
@@ -184,4 +184,4 @@ def _pool(network: nn.Module, images: Tensor) -> Tensor:
 def _reference_pictures(generator: torch.Generator) -> Tensor:
     images = PaintedBirds(_REFERENCES, image_size=SIZE, seed=_REFERENCE_SEED).images()
     blotches = torch.rand(_REFERENCES, 1, _REFERENCE_CELLS, _REFERENCE_CELLS, generator=generator)
-    return overlay(images, functional.interpolate(blotches, size=SIZE, mode="bilinear")[:, 0])
+    return overlay_maps(images, functional.interpolate(blotches, size=SIZE, mode="bilinear")[:, 0])

@@ -196,7 +196,7 @@ class PartsEncoder:
         """
         images = torch.as_tensor(images)
         if images.dtype != torch.uint8:
-            check_images(images)
+            check_encoder_images(images)
         if not len(images):
             return images.new_empty(0, self.dim, dtype=torch.float32)
         parts, device = self._parts_on(images.device)
@@ -285,7 +285,7 @@ def is_encoder(value: object) -> TypeGuard[Encoder]:
     return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in names)
 
 
-def check_images(images: Tensor) -> None:
+def check_encoder_images(images: Tensor) -> None:
     """Raise unless images are (N, 3, H, W), floating, in [0, 1]."""
     check_image_form(images)
     if images.numel():

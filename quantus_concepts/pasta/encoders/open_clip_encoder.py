@@ -173,9 +173,9 @@ class OpenClipEncoder(PartsEncoder):
 
     def _build_parts(self) -> Parts:
         # Importing open_clip takes seconds, which a run that finds everything in its cache does not wait for.
-        from quantus_concepts.pasta.encoders.open_clip_models import build_model
+        from quantus_concepts.pasta.encoders.open_clip_models import build_open_clip
 
-        return build_model(self.model_name, self._config(), self.tag, self.weights, self.seed, self.tokenizer)
+        return build_open_clip(self.model_name, self._config(), self.tag, self.weights, self.seed, self.tokenizer)
 
     def _config(self) -> dict[str, Any]:
         if self.model_config is not None:

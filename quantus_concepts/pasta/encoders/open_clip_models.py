@@ -67,7 +67,7 @@ def known_tags(model_name: str) -> list[str]:
     return list(open_clip.list_pretrained_tags_by_model(model_name))
 
 
-def build_model(
+def build_open_clip(
     model_name: str,
     config: Mapping[str, Any],
     tag: str | None,

@@ -80,7 +80,7 @@ def usable_maps(maps: Numbers) -> Tensor:
 
 
 @torch.no_grad()
-def overlay(
+def overlay_maps(
     images: Numbers, maps: Numbers, *, weight: float = 0.5, colours: str = "bwr", eight_bit: bool = True
 ) -> Tensor:
     """Lay maps, in colours, over their images.
@@ -122,7 +122,7 @@ def overlay(
 
 @torch.no_grad()
 def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
-    """Return `overlay`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
+    """Return `overlay_maps`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
     blended, brightest = _blend(images, maps, weight, colours)
     return _truncate(blended.mul_(_FULL / brightest))
 
@@ -130,7 +130,7 @@ def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours
 @torch.no_grad()
 def masked(images: Numbers, maps: Numbers, *, eight_bit: bool = True) -> Tensor:
     """Multiply images by their maps: what matters not is dark."""
-    # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
+    # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay_maps`.
     images, maps = _images_and_maps(images, maps)
     if eight_bit:
         return masked_levels(images, maps).float().div_(255)

@@ -196,7 +196,7 @@ def benchmark_attribution(
     from quantus_concepts.studies._models.networks import network_builder
     from quantus_concepts.studies.attribution.data import CocoSettings, CommonFeature, ComposedImages, load_data
     from quantus_concepts.studies.attribution.model_training import train_models
-    from quantus_concepts.studies.attribution.report import make_report
+    from quantus_concepts.studies.attribution.report import make_attribution_report
     from quantus_concepts.studies.attribution.study import Scoring, collect, model_jobs
 
     torch_device = kit.torch_device(device)
@@ -210,7 +210,7 @@ def benchmark_attribution(
     of_methods |= {"batch_size": batch_size, "seed": seed}
     with RunFolder("benchmark attribution", settings, out, overwrite=overwrite) as folder, warnings_as_notes(folder):
         scoring = Scoring(
-            build_methods(names, **of_methods, device=torch_device),
+            chosen_methods(names, **of_methods, device=torch_device),
             {**of_methods, "methods": settings["methods"]},
             patch,
             n_images=n_images,
@@ -246,7 +246,7 @@ def benchmark_attribution(
         results = collect(folder, images, trained, scoring, robustness=robustness, tcav=tcav)
         folder.write("premises.csv", results.premises.to_csv(index=False))
         with report_style():
-            write_report(folder, results.frame, make_report(results, data=data), results.details)
+            write_report(folder, results.frame, make_attribution_report(results, data=data), results.details)
     return folder.path
 
 
@@ -261,7 +261,7 @@ def method_names(methods: str | None) -> list[str]:
     return list(dict.fromkeys([*(spelling.get(name.lower(), name) for name in names), *CONTROL_METHODS]))
 
 
-def build_methods(names: list[str], **settings: Any) -> dict[str, Callable[..., np.ndarray]]:
+def chosen_methods(names: list[str], **settings: Any) -> dict[str, Callable[..., np.ndarray]]:
     """Build the methods that `--methods` names."""
     from quantus_concepts.studies.attribution.methods import method_from_spec
 

@@ -127,14 +127,14 @@ READING = {
 }
 
 
-def make_report(results: Results, *, data: str) -> Report:
+def make_attribution_report(results: Results, *, data: str) -> Report:
     """Return the report of a run."""
     frame, premises = results.frame, results.premises
     present = set(frame["metric"])
     compared = compare_methods(frame, results.images)
     scores = with_random_map(frame, compared)
     wrong = unverified(results)
-    sections = [Section("Does the ground truth hold?", premise_tables(results), [check_table(results)])]
+    sections = [Section("Does the ground truth hold?", premise_tables(results), [premise_check_table(results)])]
     sections.append(Section("All methods", [method_table(scores)], [*difference_tables(compared), detail_table(frame)]))
     curves = pick(frame, metric="relative MCS").dropna(subset="value")
     if len(curves):
@@ -155,7 +155,7 @@ def make_report(results: Results, *, data: str) -> Report:
     if len(results.layers):
         sections.append(Section("TCAV, a global method", [tcav_table(frame)], [layer_table(results.layers)]))
     maps = [
-        Picture(f"maps_{name.lower()}", draw_gallery(gallery), GALLERIES[name], wide=True)
+        Picture(f"maps_{name.lower()}", draw_attributions(gallery), GALLERIES[name], wide=True)
         for name, gallery in results.galleries.items()
         if gallery
     ]
@@ -182,7 +182,7 @@ def methods_of(frame: pd.DataFrame) -> list[str]:
     return [name for name in methods if name not in CONTROLS] + [name for name in methods if name in CONTROLS]
 
 
-def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+def in_method_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Return rows with the methods in the order of every table."""
     return frame.assign(method=pd.Categorical(frame["method"], methods_of(frame)))
 
@@ -326,7 +326,7 @@ def premise_tables(results: Results) -> list[Table]:
     return tables
 
 
-def check_table(results: Results) -> Table:
+def premise_check_table(results: Results) -> Table:
     """Return the premises one by one, with their limits."""
     rows = [
         {"model": FEATURES[row["model"]], "premise": PREMISE_NAMES[row["metric"]]}
@@ -344,7 +344,7 @@ def check_table(results: Results) -> Table:
 
 def method_table(scores: pd.DataFrame) -> Table:
     """Return MCS, IDR and IIR of every method."""
-    rows = in_order(scores[scores["method"] != TCAV])
+    rows = in_method_order(scores[scores["method"] != TCAV])
     rows = rows.assign(column=rows["metric"].map({name: label for name, (_, _, label, _) in METRICS.items()}))
     title = "Importance of what does not matter"
     return Table("methods", title, rows, ["method"], ["column"], WRITERS, PAPER_FINDS)
@@ -363,7 +363,7 @@ def difference_tables(compared: pd.DataFrame) -> list[Table]:
 
 def detail_table(frame: pd.DataFrame) -> Table:
     """Return the random mask of MCS, the average perturbation, and how many scores are defined."""
-    frame = in_order(frame[frame["method"] != TCAV])
+    frame = in_method_order(frame[frame["method"] != TCAV])
     titles = {"MCS baseline": "MCS with a random mask", "perturbation": "average perturbation by a patch"}
     parts = [pick(frame, metric=metric).assign(column=title) for metric, title in titles.items()]
     for metric in METRICS:
@@ -375,7 +375,7 @@ def detail_table(frame: pd.DataFrame) -> Table:
 
 def relative_table(frame: pd.DataFrame) -> Table:
     """Return the curves and their correlations."""
-    rows = in_order(pick(frame, metric=["relative MCS", "correlation"]))
+    rows = in_method_order(pick(frame, metric=["relative MCS", "correlation"]))
     rows = rows.assign(column=rows["k"].map("k = {:g}".format).where(rows["k"].notna(), "correlation"))
     return Table("relative", "Relative MCS by commonality", rows, ["method"], ["column"], number)
 
@@ -385,7 +385,7 @@ def with_usual(frame: pd.DataFrame) -> pd.DataFrame:
     changed = pick(frame, metric="robustness")
     usual = pick(frame, metric="MCS", method=names(changed, "method"))
     both = pd.concat([usual.assign(metric="robustness", variant="as trained"), changed], ignore_index=True)
-    return in_order(both).sort_values("method", kind="stable")
+    return in_method_order(both).sort_values("method", kind="stable")
 
 
 def tcav_table(frame: pd.DataFrame) -> Table:
@@ -459,7 +459,7 @@ def draw_curves(curves: pd.DataFrame, drops: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_gallery(rows: list[GalleryRow]) -> Figure:
+def draw_attributions(rows: list[GalleryRow]) -> Figure:
     """Draw for each row the image with the outline of its region, then its maps with their mean inside."""
     columns = [name for name in rows[0].maps if all(name in row.maps for row in rows)]
     size = (1.2 + 1.05 * (1 + len(columns)), 0.5 + 1.05 * len(rows))

@@ -29,7 +29,7 @@ from quantus_concepts.studies.attribution.data import CHANGES, AttributionData
 from quantus_concepts.studies.attribution.global_method import score_tcav
 from quantus_concepts.studies.attribution.model_training import Job, data_identity
 
-COLUMNS = {
+RESULT_COLUMNS = {
     "method": object,
     "metric": object,
     "k": "float64",
@@ -185,12 +185,12 @@ def collect(
 def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
     """Join the tables of all parts; the reference of MCS is its random mask, that of IDR chance."""
     frame = pd.concat([table.dropna(axis="columns", how="all") for table in tables if len(table)], ignore_index=True)
-    frame = frame.reindex(columns=list(dict.fromkeys([*COLUMNS, "control", "chance"])))
+    frame = frame.reindex(columns=list(dict.fromkeys([*RESULT_COLUMNS, "control", "chance"])))
     chance = frame["chance"].where(frame["metric"] == "IDR")
     frame = frame.assign(reference=frame["reference"].fillna(frame["control"]).fillna(chance), seed=seed)
     counts = {name: frame[name].fillna(0) for name in ("undefined", "unconverged")}
     variant = frame["variant"].astype(object).where(frame["variant"].notna(), "")
-    return frame.assign(**counts, variant=variant)[list(COLUMNS)].astype(COLUMNS)
+    return frame.assign(**counts, variant=variant)[list(RESULT_COLUMNS)].astype(RESULT_COLUMNS)
 
 
 def check_model(data: AttributionData, model: nn.Module, name: str, scoring: Scoring) -> pd.DataFrame:

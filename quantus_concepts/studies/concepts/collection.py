@@ -20,7 +20,13 @@ from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.concepts.comparisons import compared_rows
-from quantus_concepts.studies.concepts.data import BenchmarkData, Source, learnable_concepts, load_data, same_images
+from quantus_concepts.studies.concepts.data import (
+    BenchmarkData,
+    Source,
+    learnable_concepts,
+    load_concept_data,
+    same_images,
+)
 from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
 from quantus_concepts.studies.concepts.study import (
     EXPLORER,
@@ -33,8 +39,8 @@ from quantus_concepts.studies.concepts.study import (
 
 #: What a model of the user's is called in results.csv, with its name.
 OWN = "concept model"
-COLUMNS = ["model", "what", "metric", "explanation", "baseline", "set", "l", "alpha", "item_kind", "item"]
-COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
+COLLECTED_COLUMNS = ["model", "what", "metric", "explanation", "baseline", "set", "l", "alpha", "item_kind", "item"]
+COLLECTED_COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ def collect(
     draws: list[pd.DataFrame] = []
     rivals: dict[str, list[Rival]] = {}
     about: dict[str, Any] = {}
-    for number, data in enumerate(load_data(source, network)):
+    for number, data in enumerate(load_concept_data(source, network)):
         seed = source.seeds[number]
         if settings.progress:
             with hide_bars():
@@ -169,4 +175,4 @@ def score_own(
 
 def _columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of results.csv, with whole numbers in the file."""
-    return frame[COLUMNS].astype({"l": "Int64"})
+    return frame[COLLECTED_COLUMNS].astype({"l": "Int64"})

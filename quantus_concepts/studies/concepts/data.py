@@ -118,7 +118,7 @@ class BenchmarkData:
         return fingerprint_of([[data.labels, data.concept_labels] for data in several], images)
 
 
-def load_data(source: Source, network: Network | None) -> Iterator[BenchmarkData]:
+def load_concept_data(source: Source, network: Network | None) -> Iterator[BenchmarkData]:
     """Load or draw the images of each seed; without a network they are kept in memory."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.

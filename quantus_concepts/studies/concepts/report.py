@@ -41,9 +41,9 @@ from quantus_concepts.studies.concepts.terms import (
     CEM_BASELINES,
     CGIM_BASELINES,
     CHANCE,
-    COLUMNS,
     HELD_OUT,
     KINDS,
+    MODEL_COLUMNS,
     MODELS,
     RANKINGS,
     READING,
@@ -283,7 +283,9 @@ def ranked_table(
     cells = with_baselines(cells, baselines)
     cells = cells.assign(level=[f"l = {top:g}" if top == top else "" for top in cells["l"]])
     shown = RANKINGS | {baseline: baseline for baseline in baselines}
-    cells = ordered(cells, **{by: ROWS[by]}, explanation=shown, model=COLUMNS, **({"level": LEVELS} if levels else {}))
+    cells = ordered(
+        cells, **{by: ROWS[by]}, explanation=shown, model=MODEL_COLUMNS, **({"level": LEVELS} if levels else {})
+    )
     columns = ["model", *(["level"] if levels else [])]
     return Table(name, title, cells, [by, "explanation"], columns, write, f"{caption} {SMALL}")
 

@@ -155,6 +155,6 @@ def explain(
             with warnings_as_notes(folder):
                 shown = study.photographs(source, image, concepts=concepts, texts=text, cbm=cbm, download=download)
         else:
-            shown = study.painted_birds(folder, source, n_train)
+            shown = study.fetch_painted_birds(folder, source, n_train)
         study.write(folder, shown, top, batch_size)
     return folder.path

@@ -77,7 +77,7 @@ def write(folder: RunFolder, shown: Shown, top: int, batch_size: int) -> None:
     with warnings_as_notes(folder), report_style():
         views = concept_views(model, images, batch_size)
         classes = class_labels(getattr(model, "class_names", None), views.logits.shape[1])
-        table = concept_table(views, shown.names, classes, model.concept_layer.p_values.tolist())
+        table = explained_concept_table(views, shown.names, classes, model.concept_layer.p_values.tolist())
         folder.write("results.csv", table.to_csv(index=False))
         strongest = table.groupby(table.index // len(views.names)).head(top)
         typer.echo(to_markdown(_printed(strongest).reset_index(drop=True)))
@@ -123,7 +123,7 @@ def photographs(
     return Shown(model, names, form.normalised(pictures), pictures)
 
 
-def painted_birds(folder: RunFolder, source: Source, n_train: int) -> Shown:
+def fetch_painted_birds(folder: RunFolder, source: Source, n_train: int) -> Shown:
     """Return a post-hoc model of a small network trained on painted birds, and other birds with their truth."""
     seed = source.seed
     settings: dict[str, Any] = {"image_size": SIZE, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS, "seed": seed}
@@ -166,7 +166,9 @@ def clearest_first(views: ClassViews, labels: Tensor) -> list[int]:
     return [first, *(i for i in range(len(keys)) if i != first)]
 
 
-def concept_table(views: ClassViews, names: Sequence[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
+def explained_concept_table(
+    views: ClassViews, names: Sequence[str], classes: list[str], p_values: list[float]
+) -> pd.DataFrame:
     """Return a row for each image and concept, the largest contribution first."""
     parts = views.contributions
     shares = views.logits.softmax(1).amax(1)

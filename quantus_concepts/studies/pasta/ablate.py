@@ -36,7 +36,7 @@ from quantus_concepts.studies.pasta.scorers import (
     SHUFFLED,
     Plan,
     agreement,
-    embed,
+    embed_ratings,
     score_splits,
     splits_interval,
 )
@@ -192,7 +192,7 @@ def run_ablations(
         frame = pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
         folder.write("splits.csv", splits.to_csv(index=False))
     more = {"encoder": embedder.name, "device": str(plan.device), "explanations": str(len(ratings))}
-    write_report(folder, frame, report(frame, splits, banner_of(ratings, embedder.encoder), ablations), more)
+    write_report(folder, frame, ablation_report(frame, splits, banner_of(ratings, embedder.encoder), ablations), more)
 
 
 def train_variants(
@@ -208,7 +208,7 @@ def train_variants(
 
     `maps` are the same ratings without the drawings people saw, where `ratings` has them.
     """
-    base = embed(folder, embedder, ratings.explanations)
+    base = embed_ratings(folder, embedder, ratings.explanations)
     frames = []
     for name, ablation in ablations.items():
         for variant in ablation.variants:
@@ -217,7 +217,7 @@ def train_variants(
             source = ratings if maps is None or variant.drawn else maps
             embeddings = base
             if variant.encoder:
-                embeddings = embed(folder, encoders[variant.encoder], ratings.explanations)
+                embeddings = embed_ratings(folder, encoders[variant.encoder], ratings.explanations)
             elif variant.embedding or source is not ratings:
                 other = Embedder.from_settings(
                     embedder.encoder,
@@ -227,7 +227,7 @@ def train_variants(
                 )
                 rows = np.flatnonzero(source.modalities == ablation.modality)
                 embeddings = base.clone()
-                embeddings[rows] = embed(folder, other, source.select(rows).explanations)
+                embeddings[rows] = embed_ratings(folder, other, source.select(rows).explanations)
             figures = variant_figures(folder, ratings, embeddings, variant, plan)
             frames.append(figures.assign(ablation=name, variant=variant.name))
     return pd.concat(frames, ignore_index=True)
@@ -262,7 +262,9 @@ def differences(splits: pd.DataFrame, name: str, ablation: Ablation, question: s
     return means.assign(verdict=[difference_verdict(row) for row in means.to_dict("records")])
 
 
-def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str, ablations: Mapping[str, Ablation]) -> Report:
+def ablation_report(
+    frame: pd.DataFrame, splits: pd.DataFrame, banner: str, ablations: Mapping[str, Ablation]
+) -> Report:
     """Declare the report."""
     questions, first = names(splits, "question"), names(splits, "question")[0]
     ours = with_random_range(frame[frame["model"] != PAPER], SHUFFLED, [key for key in KEYS if key != "model"])

@@ -23,7 +23,7 @@ from captum_concepts.support.images import load_image
 from captum_concepts.texts import readable_name
 from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.pasta.encoders.overlay import overlay, unit_maps
+from quantus_concepts.pasta.encoders.overlay import overlay_maps, unit_maps
 from quantus_concepts.studies._kit.plots import INK
 from quantus_concepts.studies._kit.report import render
 
@@ -44,7 +44,7 @@ class GalleryRow:
     texts: Sequence[str] = ()
 
 
-def draw_gallery(columns: Sequence[str], rows: Sequence[GalleryRow]) -> Figure:
+def draw_cards(columns: Sequence[str], rows: Sequence[GalleryRow]) -> Figure:
     """Draw rows of pictures below the names of their columns."""
     figure = Figure(figsize=(1.3 + 1.25 * len(columns), 0.4 + 1.32 * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), len(columns), squeeze=False)
@@ -94,7 +94,7 @@ def shown_picture(explanation: MapExplanation | DrawingExplanation, longest: int
     if isinstance(explanation, DrawingExplanation):
         return resize_image(explanation.picture, longest)
     image = resize_image(explanation.image, longest)
-    return overlay(image[None], unit_maps(explanation.map[None].float(), explanation.normalise or "min-max"))[0]
+    return overlay_maps(image[None], unit_maps(explanation.map[None].float(), explanation.normalise or "min-max"))[0]
 
 
 def encode_image(image: Tensor, kind: str, **settings: int) -> bytes:

@@ -174,7 +174,7 @@ def run_metrics(
             )
         folder.note(*measured.ratings.notes)
         folder.write("explanations.csv", measured.explanations.to_csv(index=False))
-    write_report(folder, measured.related, report(measured), {"device": str(plan.device)})
+    write_report(folder, measured.related, metrics_report(measured), {"device": str(plan.device)})
 
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
@@ -319,7 +319,7 @@ def metric_sections(measured: Measured) -> list[Section]:
     return sections
 
 
-def report(measured: Measured) -> Report:
+def metrics_report(measured: Measured) -> Report:
     """Declare the report."""
     ratings, related_rows = measured.ratings, measured.related
     scc = pick(related_rows, table="8", measure="SCC")

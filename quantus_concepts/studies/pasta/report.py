@@ -144,7 +144,7 @@ def table(
     return Table(name, title, frame, rows.split(), [columns], write, caption)
 
 
-def with_baseline(means: pd.DataFrame, ranges: pd.DataFrame | None = None) -> pd.DataFrame:
+def with_shuffled_range(means: pd.DataFrame, ranges: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return means with the range of scorers trained on shuffled votes, or of SCC that of shuffled votes."""
     if ranges is None:
         ranged = with_random_range(means, SHUFFLED, ["question", "measure", "modality"])
@@ -169,7 +169,7 @@ def training_report(
     questions = names(frame, "question", list(QUESTIONS))
     scored = pick(scores, model=SCORER)
     is_controlled = SHUFFLED in set(frame["model"])
-    means = with_baseline(
+    means = with_shuffled_range(
         over_seeds(frame, BY, interval=splits_interval), None if is_controlled else shuffled_ranges(scored)
     )
     of_all = pick(means, modality="all")

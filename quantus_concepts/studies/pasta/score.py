@@ -39,7 +39,7 @@ from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
 from quantus_concepts.studies.pasta.material import ALL, HowToEmbed, encoder_trained_on, load_encoder, words
 from quantus_concepts.studies.pasta.report import paired_numbers
-from quantus_concepts.studies.pasta.scorers import embed
+from quantus_concepts.studies.pasta.scorers import embed_ratings
 from quantus_concepts.studies.pasta.votes import IMAGE, explainer_means, ranks_as_people
 
 #: Measures of the explainers beside their means: the number of scores, and how often they are best.
@@ -65,11 +65,11 @@ def run_score(
     with warnings_as_notes(folder):
         files = _with_known_labels(check_explanations(explanations, display_progressbar=progress), scorer)
         usable = usable_files(files)
-        embeddings = embed(folder, embedder, LazyExplanations(ExplanationFile.read, usable))
+        embeddings = embed_ratings(folder, embedder, LazyExplanations(ExplanationFile.read, usable))
         labels = None if scorer.labels is None else [file.label or None for file in usable]
         votes = scorer.score(embeddings.to(scorer.device), labels, clip=clip).cpu().numpy()
         frame = pd.DataFrame(votes, columns=list(scorer.questions))
-        scores = best_first(_score_frame(files, frame), scorer.questions[0])
+        scores = sort_explanations(_score_frame(files, frame), scorer.questions[0])
         mixture = mixture_of(scores.sort_index(), scorer.questions[0])
         texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
         folder.write("scores.csv", for_spreadsheets(scores.assign(**texts)).to_csv(index=False))
@@ -123,7 +123,7 @@ def _as_cell(value: Any) -> Any:
     return f"'{value}"
 
 
-def best_first(frame: pd.DataFrame, question: str) -> pd.DataFrame:
+def sort_explanations(frame: pd.DataFrame, question: str) -> pd.DataFrame:
     """Sort explanations: the best first, those without a score last; the index is that of the file."""
     low_is_good = question_named(question).low_is_good
     return frame.sort_values(question, ascending=low_is_good, kind="stable", na_position="last")

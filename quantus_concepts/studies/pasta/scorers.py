@@ -88,7 +88,7 @@ class Plan:
         return {seed: leak_free_split(*ids, train_share=self.train_share, seed=seed) for seed in seeds}
 
 
-def embed(folder: RunFolder, embedder: Embedder, explanations: Sequence[Explanation]) -> Tensor:
+def embed_ratings(folder: RunFolder, embedder: Embedder, explanations: Sequence[Explanation]) -> Tensor:
     """Embed explanations (N, dim), some at a time: an interrupted run goes on behind those that are finished."""
     parts, size, show = [], BATCHES * embedder.batch_size, embedder.display_progressbar
     for start in progress(range(0, len(explanations), size), "Embedding explanations", show=show):
@@ -278,7 +278,7 @@ def train_on_ratings(
     folder.note(*ratings.notes)
     splits = plan.splits(ratings)  # too few images raise before the expensive embedding
     folder.note(next(iter(splits.values())).summary())
-    embeddings = embed(folder, embedder, ratings.explanations)
+    embeddings = embed_ratings(folder, embedder, ratings.explanations)
     scores, trained = score_splits(folder, ratings, embeddings, plan)
     frame = pd.concat([agreement(scores), rater_rows(ratings, plan)], ignore_index=True)
     frame = frame.assign(raters="simulated" if ratings.simulated else "people")

@@ -66,7 +66,7 @@ def run_sizes(
         frame = pd.concat([means, slopes(networks)], ignore_index=True)
         folder.write("networks.csv", networks.to_csv(index=False))
     more = {"encoder": embedder.name, "device": str(plan.device)}
-    write_report(folder, frame, report(frame, banner_of(ratings, embedder.encoder)), more)
+    write_report(folder, frame, sizes_report(frame, banner_of(ratings, embedder.encoder)), more)
 
 
 def network_sizes(
@@ -127,7 +127,7 @@ def slopes(frame: pd.DataFrame) -> pd.DataFrame:
     return over_seeds(pd.DataFrame(rows), ["name", "measure"], interval=splits_interval)
 
 
-def report(frame: pd.DataFrame, banner: str) -> Report:
+def sizes_report(frame: pd.DataFrame, banner: str) -> Report:
     """Declare the report."""
     slope_rows = pick(frame, measure=SLOPE)
     control = one(slope_rows, name="random")

@@ -109,7 +109,7 @@ def load_letter_model(model: str, dtype: torch.dtype, device: torch.device) -> L
 MANIFEST = "manifest.csv"
 KEPT = "kept"
 ANSWERS = ["image", "answer", "probability", "is_choice"]
-COLUMNS = ["pair", "bird", "attribute", "image", "answer", "probability", "right", "rank", "kept", "decision"]
+DECISION_COLUMNS = ["pair", "bird", "attribute", "image", "answer", "probability", "right", "rank", "kept", "decision"]
 
 
 def filter_pairs(
@@ -137,7 +137,7 @@ def filter_pairs(
 
         answers.append(folder.cached(name, key, make))
     decisions = [decide(pair, table, keep_share) for pair, table in zip(pairs.values(), answers, strict=True)]
-    return pd.concat(decisions, ignore_index=True)[COLUMNS]
+    return pd.concat(decisions, ignore_index=True)[DECISION_COLUMNS]
 
 
 def decide(pair: Pair, answers: pd.DataFrame, keep_share: float) -> pd.DataFrame:

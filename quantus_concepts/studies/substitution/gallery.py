@@ -19,7 +19,7 @@ from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 
 N_ROWS = 6
 #: Names of models, one of each kind, and their heads: more columns cannot be read.
-COLUMNS = {
+GALLERY_COLUMNS = {
     kinds.row_name(kinds.POST_HOC, kinds.CLASS_HARD): "post-hoc",
     kinds.row_name(kinds.INDEPENDENT, kinds.CLASS_HARD): "independent",
     kinds.row_name(kinds.SEPARATE, kinds.CLASS_HARD): "net per\nconcept",
@@ -40,7 +40,7 @@ class Gallery:
     answers: pd.DataFrame
 
 
-def choose_pairs(pairs: KeptPairs, seed: int) -> list[int]:
+def choose_shown_pairs(pairs: KeptPairs, seed: int) -> list[int]:
     """Return some substitutions, of as many attributes as there are."""
     order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
     groups = [pairs.concept_names[int(pairs.added[index])].partition("::")[0] for index in order]
@@ -52,7 +52,7 @@ def read_answers(models: Mapping[str, ConceptModel], pairs: KeptPairs, rows: Seq
     """Return the options of the touched group that models see in the images after the substitution."""
     after = torch.stack([pairs[index].image for index in rows])
     limits, names, answers = kinds.thresholds(models), pairs.concept_names, []
-    for model in [name for name in COLUMNS if name in models]:
+    for model in [name for name in GALLERY_COLUMNS if name in models]:
         present = concept_outputs(models[model], after).values.cpu() >= limits[model]
         for place, index in enumerate(rows):
             added, removed = int(pairs.added[index]), int(pairs.removed[index])
@@ -66,10 +66,10 @@ def read_answers(models: Mapping[str, ConceptModel], pairs: KeptPairs, rows: Seq
     return pd.DataFrame(answers, columns=["place", "substitution", "model", "options", "answer"])
 
 
-def draw_gallery(gallery: Gallery) -> Figure:
+def draw_substitutions(gallery: Gallery) -> Figure:
     """Draw the images, and beside them the answers of each model on the image after."""
     names = list(dict.fromkeys(gallery.answers["model"]))
-    columns = ["before", "after", *(COLUMNS[name] for name in names)]
+    columns = ["before", "after", *(GALLERY_COLUMNS[name] for name in names)]
     n_rows = len(gallery.images)
     figure = Figure(figsize=(1.6 + 0.9 * len(columns), 0.5 + 0.9 * n_rows), layout="constrained")
     # One pair of axes for everything: many take longer than the models.

@@ -16,7 +16,7 @@ from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent
 from quantus_concepts.studies._kit.results import PAPER, UNBOUNDED, join_seeds, load_paper, names, one, pick
 from quantus_concepts.studies.substitution import kinds
-from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
+from quantus_concepts.studies.substitution.gallery import Gallery, draw_substitutions
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
 from quantus_concepts.studies.substitution.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, difference_verdict
@@ -72,7 +72,7 @@ READING = {
 }
 
 
-def joined(frame: pd.DataFrame) -> pd.DataFrame:
+def joined_substitutions(frame: pd.DataFrame) -> pd.DataFrame:
     """Average over seeds, and add the range of random directions to every number of the other models."""
     rows = join_seeds(
         frame,
@@ -89,14 +89,14 @@ def make_report(
     frame: pd.DataFrame, images: pd.DataFrame, correlation: float, gallery: Gallery | None, *, published: bool
 ) -> Report:
     """Declare the report; `correlation` is that of the main table, `images` are its scores of images."""
-    rows, compared = joined(frame), compare_models(images)
+    rows, compared = joined_substitutions(frame), compare_models(images)
     here = pick(rows, correlation=correlation)
     encoders, here = here[here["labels"].isin(OPTIONS)], pick(here, model=[*SHORT])
     every, some = pick(here, item_kind=""), [kinds.POST_HOC, kinds.INDEPENDENT, kinds.EMBEDDING, kinds.SAVED, RANDOM]
     plain = pick(here, labels=[CLASS_HARD, ""], model=some)
-    sections = [Section("Seen or recited?", [main_table(every)], difference_tables(compared))]
+    sections = [Section("Seen or recited?", [main_table(every)], substitution_difference_tables(compared))]
     if published:
-        sections.append(Section("Beside the paper", [paper_table(every)]))
+        sections.append(Section("Beside the paper", [substitution_paper_table(every)]))
     if len(encoders):
         sections.append(Section("Vision-language models", [encoders_table(encoders, published)]))
     if frame["correlation"].nunique() > 1:
@@ -110,7 +110,7 @@ def make_report(
             "The image before and after, and the options of the touched group that each model (hard labels per class) "
             "predicts for the image after. Green: only the one put in; orange: the one taken out."
         )
-        sections.append(Section("What was said", [Picture("gallery", draw_gallery(gallery), caption, wide=True)]))
+        sections.append(Section("What was said", [Picture("gallery", draw_substitutions(gallery), caption, wide=True)]))
     images, n_seeds = one(every, metric="S+", model=RECITER), frame["seed"].nunique()
     count = 0 if images is None else int(images["n"])
     what = "the images of SUB" if published else "painted birds with one attribute replaced"
@@ -157,7 +157,7 @@ def compare_models(images: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(results, ignore_index=True) if results else adjusted([])
 
 
-def difference_tables(compared: pd.DataFrame) -> list[Table]:
+def substitution_difference_tables(compared: pd.DataFrame) -> list[Table]:
     """Return how far models are from what recites its class, and from the highest."""
     rows = compared.assign(what=compared["metric"].map(SIGNS))
     of_reciter = rows["b"] == RECITER
@@ -248,7 +248,7 @@ def main_table(rows: pd.DataFrame) -> Table:
     return Table("table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption)
 
 
-def paper_table(rows: pd.DataFrame) -> Table:
+def substitution_paper_table(rows: pd.DataFrame) -> Table:
     """Return Table 1 of the paper next to ours, and below it the paper's scores of people."""
     paper = load_paper(__package__).assign(source=PAPER).drop(columns="model").rename(columns={"of": "model"})
     paper = paper[~paper["labels"].isin(OPTIONS)].replace({"labels": {"": OTHERS}})

@@ -27,7 +27,7 @@ from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitu
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.metrics.streaming.substitutions import substitution_tables
-from quantus_concepts.metrics.streaming.table import COLUMNS as OF_TABLES
+from quantus_concepts.metrics.streaming.table import SCORE_COLUMNS as OF_TABLES
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
 from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader
 from quantus_concepts.painted.subject import BACKBONE, small_backbone
@@ -39,7 +39,7 @@ from quantus_concepts.studies._models.concept_models import Known, Recital
 from quantus_concepts.studies._models.named_networks import Network, cut_network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 from quantus_concepts.studies.substitution import kinds
-from quantus_concepts.studies.substitution.gallery import Gallery, choose_pairs, read_answers
+from quantus_concepts.studies.substitution.gallery import Gallery, choose_shown_pairs, read_answers
 from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 from quantus_concepts.studies.substitution.models import Models, Point, Training
 from quantus_concepts.studies.substitution.vision_language import score_vision_language
@@ -48,8 +48,8 @@ from quantus_concepts.studies.substitution.vision_language import score_vision_l
 IMAGE_SIZE = 224
 #: Metrics whose scores of images are compared.
 COMPARED = ("S+", "S-")
-COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
-COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
+SUBSTITUTION_COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
+SUBSTITUTION_COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 
 def collect(
@@ -87,7 +87,9 @@ def collect(
         parts = scores["model"].str.partition(kinds.OF)
         # Single attributes, groups and classes only with the metrics of the page.
         scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
-        frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
+        frames.append(
+            scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[SUBSTITUTION_COLUMNS]
+        )
     return pd.concat(frames, ignore_index=True), pd.concat(of_images, ignore_index=True), gallery
 
 
@@ -140,11 +142,11 @@ class Painted(Point):
         """Return some substitutions and what models say of them, from the cache where it has them."""
 
         def images() -> dict[str, Tensor]:
-            samples = [self.data[2].samples[row] for row in choose_pairs(self.data[2], self.seed)]
+            samples = [self.data[2].samples[row] for row in choose_shown_pairs(self.data[2], self.seed)]
             return {"images": torch.stack([torch.stack([sample.before, sample.image]) for sample in samples])}
 
         def answers() -> pd.DataFrame:
-            return read_answers(self.models[0][0], self.data[2], choose_pairs(self.data[2], self.seed))
+            return read_answers(self.models[0][0], self.data[2], choose_shown_pairs(self.data[2], self.seed))
 
         shown = self.folder.cached("gallery images", self.key, images)["images"]
         return Gallery(shown, self.folder.cached("gallery answers", self.key, answers))

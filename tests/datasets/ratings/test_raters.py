@@ -16,11 +16,11 @@ from quantus_concepts.datasets.ratings.raters import (
     SITUATIONS,
     GradedExplanations,
     SimulatedRaters,
+    concept_words,
     expected_votes,
     f_measure,
     list_likeness,
     map_likeness,
-    plain_name,
     rate_list,
     rate_map,
     simulated_ratings,
@@ -241,7 +241,7 @@ def test_a_light_perturbation_draws_anew_and_a_strong_one_shows_another_bird(gra
 
 def test_names_are_plain_words_and_stay_different_in_the_whole_catalogue() -> None:
     concepts = ("has_wing_color::red", "has_breast_pattern::striped", "has_bill_shape::cone", "has_size::small")
-    assert [plain_name(name) for name in concepts] == ["red wing", "striped breast", "cone bill shape", "small size"]
+    assert [concept_words(name) for name in concepts] == ["red wing", "striped breast", "cone bill shape", "small size"]
     names = PaintedBirds(2, image_size=32, n_classes=2, n_concepts=104).concept_names
-    assert len({plain_name(name) for name in names}) == len(names)
-    assert not any("," in plain_name(name) for name in names)
+    assert len({concept_words(name) for name in names}) == len(names)
+    assert not any("," in concept_words(name) for name in names)

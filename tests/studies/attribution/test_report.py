@@ -15,7 +15,7 @@ from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import report_style
 from quantus_concepts.studies._kit.report import Report, Table, write_report
 from quantus_concepts.studies.attribution.data import CHANGES
-from quantus_concepts.studies.attribution.report import GREY, make_report
+from quantus_concepts.studies.attribution.report import GREY, make_attribution_report
 from quantus_concepts.studies.attribution.study import GalleryRow, Results, premise_table, tidy
 
 QUANTITIES = ("accuracy with", "accuracy without", "accuracy only", "remains correct", "median KL same")
@@ -92,7 +92,7 @@ def results(methods: dict[str, float] = METHODS, checks: tuple[pd.DataFrame, ...
 
 def made(*arguments: object, **given: object) -> Report:
     with report_style():
-        return make_report(results(*arguments, **given), data="painted")
+        return make_attribution_report(results(*arguments, **given), data="painted")
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +170,6 @@ def test_models_that_learned_nothing_have_a_report_too(tmp_path):
     found = results()
     frame = found.frame.assign(**dict.fromkeys(("value", "low", "high"), np.nan), n=0)
     with RunFolder("test", {}, tmp_path / "out") as folder, report_style():
-        write_report(folder, frame, make_report(found._replace(frame=frame), data="painted"))
+        write_report(folder, frame, make_attribution_report(found._replace(frame=frame), data="painted"))
     verdicts = pd.read_csv(tmp_path / "out/tables/verdicts.csv")
     assert len(verdicts) == 1  # the premises

@@ -31,7 +31,7 @@ from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command, study
-from quantus_concepts.studies.concepts.data import Source, load_data
+from quantus_concepts.studies.concepts.data import Source, load_concept_data
 from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
@@ -180,7 +180,7 @@ def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
         painted=Painted(n_train=27, n_test=10, n_classes=5),
         seeds=range(2),
     )
-    _, together = load_data(source, None)
+    _, together = load_concept_data(source, None)
     # Other birds of the same classes, with a truth of their own.
     birds = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
     later = PaintedBirds(27, image_size=32, n_classes=5, first=30)
@@ -195,7 +195,7 @@ def test_truth_of_cgim_is_from_images_that_fitted_no_directions(tmp_path, painte
     drawn = Painted(n_train=20, n_test=10, n_classes=5) if painted else None
     files = {} if painted else {"root": tmp_path / "fruit", "concepts": str(tmp_path / "concepts.csv")}
     kind = "painted" if painted else "folder"
-    (data,) = load_data(Source(data=kind, min_images=1, image_size=32, painted=drawn, **files), None)
+    (data,) = load_concept_data(Source(data=kind, min_images=1, image_size=32, painted=drawn, **files), None)
     for images, truth in ((data.test, data.class_concepts), (data.train, data.training_concepts)):
         members = torch.nn.functional.one_hot(images.labels, data.n_classes).float()
         torch.testing.assert_close(truth, members.T @ images.concept_labels / members.sum(0)[:, None])
@@ -226,7 +226,7 @@ def cub_source(**changed):
 
 def test_truth_stays_aligned_with_the_concepts_that_are_left(cub):
     source = cub_source(concepts=PATTERNS, min_images=3, image_size=32)
-    (data,) = load_data(source, load_network("network.py:model"))
+    (data,) = load_concept_data(source, load_network("network.py:model"))
     full = CUB200(cub, "train", concepts=["has_wing_*", "has_bill_shape::dagger"])
     counts = full.concept_labels.sum(0)
     learnable = torch.nonzero(torch.minimum(counts, 6 - counts) >= 3).flatten().tolist()
@@ -262,11 +262,11 @@ def test_concepts_left_out_are_undefined_in_results(cub):
 
 
 def test_a_file_says_for_which_size_its_network_is_made(cub):
-    (data,) = load_data(cub_source(), load_network("network.py:model"))
+    (data,) = load_concept_data(cub_source(), load_network("network.py:model"))
     assert data.train[0].image.shape == (3, 224, 224)
     assert any("does not say for which size" in note for note in data.notes)
     (cub.parent / "network.py").write_text(NETWORK + "\nIMAGE_SIZE = 48\n")
-    (data,) = load_data(cub_source(), load_network("network.py:model"))
+    (data,) = load_concept_data(cub_source(), load_network("network.py:model"))
     assert data.train[0].image.shape == (3, 48, 48)
     assert not any("which size" in note for note in data.notes)
 

@@ -12,7 +12,7 @@ import pytest
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
-from quantus_concepts.studies.concepts.collection import COLUMNS, Collected
+from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected
 from quantus_concepts.studies.concepts.comparisons import (
     bounds_of,
     compare_answers,
@@ -82,7 +82,7 @@ def cgim(scores: dict[str, float], model: str, explanation: str, **fields: Any) 
 
 
 def joined(*rows: Any) -> pd.DataFrame:
-    return mean_rows(pd.DataFrame(list(rows), columns=COLUMNS).astype({"l": "Int64"}))
+    return mean_rows(pd.DataFrame(list(rows), columns=COLLECTED_COLUMNS).astype({"l": "Int64"}))
 
 
 def mean_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -149,7 +149,7 @@ def scored(model: str, correct: int) -> pd.DataFrame:
 def test_a_difference_of_a_model_without_verdict_has_none(of):
     accuracies = [row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
     weak, strong = (
-        pd.DataFrame([row(POST_HOC, "accuracy", value), *accuracies], columns=COLUMNS).astype({"l": "Int64"})
+        pd.DataFrame([row(POST_HOC, "accuracy", value), *accuracies], columns=COLLECTED_COLUMNS).astype({"l": "Int64"})
         for value in (0.55, 0.75)
     )
     own, theirs = (weak if of == "study" else strong), (weak if of.startswith("rival") else strong)

@@ -22,9 +22,9 @@ from quantus_concepts.studies.pasta.ablate import (
     ABLATIONS,
     ENCODERS,
     Variant,
+    ablation_report,
     differences,
     other_encoders,
-    report,
     table_names,
     train_variants,
     variant_figures,
@@ -141,11 +141,11 @@ def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path)
 def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
     results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
     # Two splits give no interval, and a difference without one is no verdict.
-    assert len(report(results, splits, "", ABLATIONS).verdicts) == 1
+    assert len(ablation_report(results, splits, "", ABLATIONS).verdicts) == 1
     # A third split, with noise of its own.
     third = splits[splits["seed"] == splits["seed"].min()].assign(seed=splits["seed"].max() + 1)
     third["value"] += np.random.default_rng(0).normal(0, 0.01, len(third))
-    declared = report(results, pd.concat([splits, third], ignore_index=True), "", ABLATIONS)
+    declared = ablation_report(results, pd.concat([splits, third], ignore_index=True), "", ABLATIONS)
     # The default, and of each ablation the choice that changes most.
     names = [name for name in ABLATIONS if any(ABLATIONS[name].title in row.question for row in declared.verdicts[1:])]
     assert len(names) == len(declared.verdicts) - 1 >= 3

@@ -57,7 +57,7 @@ from quantus_concepts.studies.substitution.kinds import (
     TRAINED,
 )
 from quantus_concepts.studies.substitution.models import Training
-from quantus_concepts.studies.substitution.report import joined
+from quantus_concepts.studies.substitution.report import joined_substitutions
 
 #: Painted birds that are trained on in a second.
 SMALL = "benchmark substitution --n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
@@ -170,7 +170,7 @@ def image_scores() -> pd.DataFrame:
 
 
 def test_verdicts_agree_with_the_tables(scores):
-    rows = pick(joined(scores), correlation=0.0, item_kind="")
+    rows = pick(joined_substitutions(scores), correlation=0.0, item_kind="")
     table = pd.read_csv(io.StringIO(report.main_table(rows).csv), keep_default_na=False)
     verdicts = report.verdicts(rows, report.compare_models(image_scores()))
     assert (
