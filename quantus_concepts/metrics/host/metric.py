@@ -102,7 +102,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
     def score_batch(self, *batch: Any, **truth: Any) -> Observed:
         """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing.
 
-        Images have channels first, `truth` has the rows of the batch; ``explain()`` gives attributions (`Explanations`).
+        Images have channels first, `truth` has the rows of the batch, ``explain()`` gives attributions.
         A metric of concept models has `observe` in its place, for all its variants at once.
         """
         model, x_batch, y_batch, explain = batch
