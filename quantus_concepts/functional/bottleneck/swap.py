@@ -10,7 +10,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite
 from captum_concepts.texts import in_one_line
-from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
+from quantus_concepts.functional.arguments import Numbers, check_within, to_class_tensor, to_floats
 
 
 @in_one_line
@@ -91,7 +91,7 @@ def concept_swap(
     names = ("values", "weights", "biases", "train_mean", "train_deviation")
     for own_values, own_classes, *linear in rows:
         floats = {name: to_floats(name, part).double() for name, part in zip(names, (own_values, *linear), strict=True)}
-        labels = to_classes("classes", own_classes)
+        labels = to_class_tensor("classes", own_classes)
         axes = dict(zip(names, ("N L", "K L", "K", "L", "L"), strict=True))
         check_axes(classes=(labels, "N"), **{name: (part, axes[name]) for name, part in floats.items()})
         check_finite("values", floats["values"])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes
-from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
+from quantus_concepts.functional.arguments import Numbers, check_within, to_class_tensor, to_floats
 from quantus_concepts.functional.concepts.substitution import MAJORITY
 
 
@@ -47,7 +47,7 @@ def oracle_head(presence: Numbers, class_concepts: Numbers, labels: Numbers) -> 
     tensor([1.0000, 0.0000, 0.5000])
     """
     present, table = to_floats("presence", presence), to_floats("class_concepts", class_concepts)
-    classes = to_classes("labels", labels)
+    classes = to_class_tensor("labels", labels)
     check_axes(presence=(present, "N L"), class_concepts=(table, "K L"), labels=(classes, "N"))
     check_within("class_concepts", table, 0, 1, remedy="Divide percentages by 100.")
     check_within("labels", classes, 0, len(table) - 1)

@@ -19,7 +19,7 @@ from quantus_concepts.metrics.concepts.cgim import check_table
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
@@ -132,7 +132,7 @@ class OracleHead(ConceptMetric):
         return to_classes(name, value) if name == "labels" else to_presence(name, value)
 
     def check_call(
-        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
         """Raise where there is no model, or no true concept for the ceiling."""
         if model is None:
