@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_whole
 from captum_concepts.texts import in_one_line
-from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
+from quantus_concepts.functional.arguments import Numbers, check_within, to_class_tensor, to_floats
 
 #: Share of the l1 norm in the penalty, as in GLM-SAGA and VLG-CBM.
 _MIX = 0.99
@@ -132,7 +132,7 @@ def sparse_head_path(
     """
     if (test_values is None) != (test_classes is None):
         raise ValueError("Expected arguments `test_values` and `test_classes` together but got one of them.")
-    values, classes = to_floats("values", values), to_classes("classes", classes)
+    values, classes = to_floats("values", values), to_class_tensor("classes", classes)
     check_axes(values=(values, "N L"), classes=(classes, "N"))
     check_finite("values", values)
     sizes = tuple(sizes)
@@ -148,7 +148,7 @@ def sparse_head_path(
     judged, truth = values, classes
     if test_values is not None and test_classes is not None:
         judged = to_floats("test_values", test_values).to(values)
-        truth = to_classes("test_classes", test_classes).to(values.device)
+        truth = to_class_tensor("test_classes", test_classes).to(values.device)
         check_axes(values=(values, "N L"), test_values=(judged, "M L"), test_classes=(truth, "M"))
         check_finite("test_values", judged)
     most = max(sizes, default=0) * n_classes
