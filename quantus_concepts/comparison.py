@@ -18,6 +18,7 @@ from pandas.api.types import is_numeric_dtype
 
 from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_choice, to_numpy
+from captum_concepts.support.files import list_some
 from captum_concepts.support.running import warn_user
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
 from quantus_concepts.functional.arguments import Numbers
@@ -362,16 +363,26 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
     theirs, others = (_matrices(table[table["metric"] == CLASS_IMPORTANCE]) for table in (first, second))
     for explanation in (name for name in theirs if name in others):
         pairs = [truth, theirs[explanation], others[explanation]]
-        if any(not matrix.index.equals(truth.index) or not matrix.columns.equals(truth.columns) for matrix in pairs):
+        sides = [(f"the rows of {pair.a!r}", pairs[1]), (f"the rows of {pair.b!r}", pairs[2])]
+        lost = [text for name, matrix in sides for text in _lost(name, matrix, truth)]
+        lost += [text for _, matrix in sides for text in _lost(f"those of {CLASS_CONCEPTS!r}", truth, matrix)]
+        if lost:
             raise ValueError(
                 f"Expected rows of {CLASS_IMPORTANCE!r} for the same classes and concepts as those of "
-                f"{CLASS_CONCEPTS!r}, {truth.shape}, but got {pairs[1].shape} and {pairs[2].shape}."
+                f"{CLASS_CONCEPTS!r} but {'; '.join(dict.fromkeys(lost))}. Pass the whole table."
             )
         class_concepts, a, b = (torch.tensor(matrix.to_numpy(float)) for matrix in pairs)
         for metric, centred in ((CGIM, False), (CGIM_CORRELATION, True)):
             for per in ("concept", "class"):
                 result = cgim_difference(a, b, class_concepts, per, centred)
                 yield {"metric": metric, "explanation": explanation, "item_kind": per, **_numbers(pair, result)}
+
+
+def _lost(name: str, matrix: pd.DataFrame, whole: pd.DataFrame) -> Iterator[str]:
+    """Yield which classes and which concepts of a whole matrix another one lacks."""
+    for noun, here, there in (("classes", matrix.index, whole.index), ("concepts", matrix.columns, whole.columns)):
+        if len(missing := there.difference(here)):
+            yield f"{name} lack the {noun} {list_some(missing)}"
 
 
 def _matrices(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -133,8 +133,14 @@ def test_cgim_is_compared_by_classes() -> None:
         assert (row["n"], row["undefined"]) == (expected.n, expected.undefined)
     with pytest.raises(ValueError, match="'class concepts' with those of 'class importance'"):
         compare(*(both[both["model"] == name] for name in ("x", "y")))
-    with pytest.raises(ValueError, match="for the same classes and concepts"):
-        compare(both[~((both["metric"] == "class importance") & (both["label"] == 5))])
+    gone = (both["metric"] == "class importance") & (both["model"] == "y") & (both["label"] == 5)
+    with pytest.raises(
+        ValueError, match=r"the same classes and concepts .* but the rows of 'y' lack the classes 5. Pass"
+    ):
+        compare(both[~gone])
+    gone = (both["metric"] == "class concepts") & (both["item"] == "concept 1")
+    with pytest.raises(ValueError, match=r"but those of 'class concepts' lack the concepts concept 1. Pass"):
+        compare(both[~gone])
     # No class is predicted correctly by both: nothing is compared, and no p-value is counted.
     apart = both.copy()
     of_class = apart["metric"] == "class importance"

@@ -24,6 +24,7 @@ from quantus_concepts.explorer.policy import content_policy
 from quantus_concepts.score_tables import escape_latex
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
+from quantus_concepts.studies._kit.references import bibtex
 from quantus_concepts.verdicts import verdict_of
 
 PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
@@ -314,6 +315,7 @@ def write_report(folder: RunFolder, frame: pd.DataFrame, report: Report, more: M
         settings={**folder.settings, **(more or {})},
         notes=folder.notes,
         versions=versions(),
+        bibtex=bibtex([folder.command, *(metric for name in ("metric", "measure") for metric in frame.get(name, ()))]),
         created=f"{datetime.now():%d %B %Y, %H:%M}",
     )
     folder.write(REPORT, page)
