@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -190,8 +190,9 @@ class ConceptBatches:
             check_places(points, (images.shape[2], images.shape[3]), ("image", "part", "place"))
 
     def _check_lengths(self, n_images: int, *, at_least: bool) -> None:
-        known = [(name, array) for name, array in self._of_data.items() if array is not None]
-        for name, array in (*self._bound.items(), *known, *self._of_metrics):
+        arrays: list[tuple[str, Sized]] = [*self._bound.items(), *self._of_metrics]
+        arrays += [(name, array) for name, array in self._of_data.items() if array is not None]
+        for name, array in arrays:
             if len(array) < n_images or (not at_least and len(array) > n_images):
                 raise ValueError(
                     f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
