@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -39,6 +41,8 @@ ALL, EMBEDDED = "all", "embedded"
 EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE = 20, 3e-3
 #: Training birds of an explained network.
 N_CLASSIFIER = 2000
+#: Signs with which a formula of a spreadsheet begins, also those of full width.
+FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 #: ROAD is slow, so only few of the most and least relevant pixels are removed.
 CORRELATED_THRESHOLDS = (6, 12)
 
@@ -241,3 +245,18 @@ def encoder_trained_on(scorer: Scorer, weights: Path | None) -> str | None:
             "another encoder of the same weights with --encoder."
         )
     return model
+
+
+def for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame in which no text of a user is computed by a spreadsheet: with ' before = + - @."""
+    texts = {name: frame[name] for name in frame if frame[name].dtype.kind == "O"}
+    return frame.assign(**{name: [_as_cell(value) for value in column] for name, column in texts.items()})
+
+
+def _as_cell(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    with suppress(ValueError):
+        float(value)
+        return value
+    return f"'{value}"

@@ -37,6 +37,7 @@ from quantus_concepts.studies.pasta.material import (
     METHODS,
     Classifier,
     RatedBirds,
+    for_spreadsheets,
     label_names_of,
     load_embedder,
     load_ratings,
@@ -173,8 +174,8 @@ def run_metrics(
                 progress=plan.progress,
             )
         folder.note(*measured.ratings.notes)
-        folder.write("explanations.csv", measured.explanations.to_csv(index=False))
-    write_report(folder, measured.related, metrics_report(measured), {"device": str(plan.device)})
+        folder.write("explanations.csv", for_spreadsheets(measured.explanations).to_csv(index=False))
+    write_report(folder, for_spreadsheets(measured.related), metrics_report(measured), {"device": str(plan.device)})
 
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:

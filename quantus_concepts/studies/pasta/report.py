@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional import paired_difference
-from quantus_concepts.functional.statistics.intervals import t_interval
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
@@ -33,7 +32,7 @@ from quantus_concepts.studies.pasta.scorers import (
     shuffled_ranges,
     splits_interval,
 )
-from quantus_concepts.studies.pasta.votes import EXPLAINER, rater_agreement
+from quantus_concepts.studies.pasta.votes import EXPLAINER, rater_agreement, vote_means
 
 three = partial(number, decimals=3)
 #: Order of the rows.
@@ -192,7 +191,7 @@ def training_report(
             "Agreement with the votes",
             [table_1(of_all, questions, None if ratings.simulated else encoder.name)],
         ),
-        kind_section(means, scored, ratings, questions, plan.votes),
+        kind_section(means, scored, questions),
         Section("Training", [curves_picture(trained)]),
         *more[1],
     ]
@@ -239,7 +238,7 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) 
         parts.append(pick(paper_table(1), row=["human", *([encoder] if encoder in PRESETS else [])]))
     parts = [parts[0], *(part.assign(label="paper, " + part["row"]) for part in parts[1:])]
     frame = pick(pd.concat(parts, ignore_index=True), question=list(questions), measure=list(MEASURES))
-    title = "Table 1: agreement with the votes on unseen images and explainers"
+    title = "Agreement with the votes on test explanations, as the paper's Table 1"
     caption = (
         "Small numbers are 95 % intervals over splits. MSE: lower is better. "
         f"paper: {SOURCE}, Table 1, mean ± deviation over 5 splits of its 21,110 rated explanations."
@@ -248,10 +247,8 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) 
     return table("table-1", title, frame, "measure label", "question", caption, **orders)
 
 
-def kind_section(
-    means: pd.DataFrame, scored: pd.DataFrame, ratings: RatedExplanations, questions: Sequence[str], votes: str
-) -> Section:
-    """Return votes and agreement among maps, drawings and concepts alone, and the means of explainers."""
+def kind_section(means: pd.DataFrame, scored: pd.DataFrame, questions: Sequence[str]) -> Section:
+    """Return the agreement among maps, drawings and concepts alone, and the means of explainers."""
     of_kind = pick(means, measure="SCC", modality=list(KINDS), model=[SCORER, SHUFFLED])
     of_kind = of_kind.assign(kind=of_kind["modality"].map(KINDS) + " alone")
     caption = "The order of all explanations may come from one kind being rated higher; this one does not."
@@ -260,17 +257,15 @@ def kind_section(
     kinds = table("kinds", title, of_kind, "kind model", "question", caption, **orders)
     by = scored.dropna(subset=["vote"]).groupby(["question", "explainer"])
     points = by.agg({"modality": "last", "vote": "mean", "score": "mean"}).reset_index()
-    pictures = [
-        votes_picture(kind_votes(ratings, votes)),
-        explainer_picture(points.rename(columns={"modality": "kind"})),
-    ]
-    return Section("By kind and explainer", [*([kinds] if len(of_kind) else []), *pictures])
+    picture = explainer_picture(points.rename(columns={"modality": "kind"}))
+    return Section("By kind and explainer", [*([kinds] if len(of_kind) else []), picture])
 
 
 def _panels(count: int, width: float = 2.2, height: float = 2.1) -> tuple[Figure, list[Any]]:
     columns = min(ACROSS, count)
     n_rows = math.ceil(count / columns)
-    figure = Figure(figsize=(0.5 + width * columns, 0.6 + height * n_rows), layout="constrained")
+    # One panel is as wide as two, so that its text is not larger.
+    figure = Figure(figsize=(0.5 + width * ACROSS, 0.6 + height * n_rows), layout="constrained")
     panels = figure.subplots(n_rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for spare in panels[count:]:
         spare.set_visible(False)
@@ -315,37 +310,6 @@ def curves_picture(trained: Mapping[int, Trained]) -> Picture:
         legend.remove()
     caption = "Quadratic weighted kappa on the validation explanations by epoch: mean over splits with 95 % intervals."
     return Picture("curves", figure, caption)
-
-
-def image_means(ratings: RatedExplanations, question: str, kinds: Sequence[str], votes: str) -> pd.Series:
-    """Return the mean vote on each image's explanations of some kinds."""
-    joined = pd.Series(ratings.targets(votes)[:, list(QUESTIONS).index(question)], index=ratings.image_ids)
-    return joined[np.isin(ratings.modalities, list(kinds))].dropna().groupby(level=0).mean()
-
-
-def kind_votes(ratings: RatedExplanations, votes: str = "mode") -> pd.DataFrame:
-    """Return the mean joined vote by question and kind, with its interval over images."""
-    rows = []
-    for question in ratings.questions:
-        for kind, name in KINDS.items():
-            values = image_means(ratings, question, [kind], votes).to_numpy()
-            if values.size:
-                rows.append((question, name, values.mean(), *t_interval(values, (MIN_VOTE, MAX_VOTE)), values.size))
-    return pd.DataFrame(rows, columns=["question", "kind", "value", "low", "high", "n"])
-
-
-def votes_picture(means: pd.DataFrame) -> Picture:
-    """Draw the mean votes by kind, as the paper's Figure 4."""
-    labels = {name: f"{name} (low is good)" if question.low_is_good else name for name, question in QUESTIONS.items()}
-    figure, _ = dots(
-        means.assign(question=means["question"].map(labels)),
-        "question",
-        "kind",
-        label="mean vote, 1 to 5",
-        percent=False,
-        colours=KIND_COLOURS,
-    )
-    return Picture("votes", figure, "Mean joined vote by kind of explanation, with 95 % intervals over images.")
 
 
 #: Explainers that a picture has room for, and a table that is not folded.
@@ -407,7 +371,10 @@ def said_table(
 ) -> Table:
     """Return mean votes by explainer (row) and question (column), and the agreement of the raters."""
     order = best_first(means, questions[0])[EXPLAINER].tolist()
+    kinds = vote_means(ratings, questions, np.array([f"all {KINDS[kind]}" for kind in ratings.modalities]))
     parts = [with_texts(means.assign(question=means["measure"]), number)]
+    if kinds[EXPLAINER].nunique() > 1:
+        parts.append(with_texts(kinds.assign(question=kinds["measure"]), number))
     if is_release(ratings):
         printed = pick(paper_table("text"), measure="vote", question=list(questions))
         parts.append(with_texts(printed.assign(explainer="paper, all"), number))

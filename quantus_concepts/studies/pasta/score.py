@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import pandas as pd
 import torch
@@ -27,6 +26,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.labels import label_place
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
@@ -37,15 +37,20 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
-from quantus_concepts.studies.pasta.material import ALL, HowToEmbed, encoder_trained_on, load_encoder, words
+from quantus_concepts.studies.pasta.material import (
+    ALL,
+    HowToEmbed,
+    encoder_trained_on,
+    for_spreadsheets,
+    load_encoder,
+    words,
+)
 from quantus_concepts.studies.pasta.report import paired_numbers
 from quantus_concepts.studies.pasta.scorers import embed_ratings
 from quantus_concepts.studies.pasta.votes import IMAGE, explainer_means, ranks_as_people
 
 #: Measures of the explainers beside their means: the number of scores, and how often they are best.
 COUNT, WINS = "n", "wins"
-#: Signs with which a formula of a spreadsheet begins, also those of full width.
-FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 #: Pixels of a card's pictures, concepts of its list, and explainers in the picture.
 PICTURE, CONCEPTS_SHOWN, EXPLAINERS_SHOWN = 240, 8, 20
 
@@ -80,7 +85,8 @@ def run_score(
     settings = {
         name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)
     }
-    report = score_report(means, scores, files, scorer, mixture, n_shown)
+    reason = withheld(scorer, embedder.encoder, scorer.questions[0])
+    report = score_report(means, scores, files, scorer, mixture, n_shown, reason)
     write_report(folder, for_spreadsheets(means), report, {**more, "encoder": embedder.name, **settings})
 
 
@@ -106,21 +112,6 @@ def make_embedder(
     name = encoder or encoder_trained_on(scorer, weights)
     loaded = None if name is None else load_encoder(name, weights, tokenizer, device=device)
     return embedder_for(scorer, loaded, **settings)
-
-
-def for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame in which no text of a user is computed by a spreadsheet: with ' before = + - @."""
-    texts = {name: frame[name] for name in frame if frame[name].dtype.kind == "O"}
-    return frame.assign(**{name: [_as_cell(value) for value in column] for name, column in texts.items()})
-
-
-def _as_cell(value: Any) -> Any:
-    if not isinstance(value, str) or not value.startswith(FORMULA):
-        return value
-    with suppress(ValueError):
-        float(value)
-        return value
-    return f"'{value}"
 
 
 def sort_explanations(frame: pd.DataFrame, question: str) -> pd.DataFrame:
@@ -167,12 +158,12 @@ def by_explainer(scores: pd.DataFrame, questions: Sequence[str], mixture: Mixtur
     return pd.concat(joined, ignore_index=True).reindex(columns=columns)
 
 
-def withheld(scorer: Scorer, question: str) -> str:
+def withheld(scorer: Scorer, encoder: Encoder, question: str) -> str:
     """Return why scores support no verdict on explainers; "" if they do.
 
     The released scorers, whose training is the paper's, say nothing of themselves.
     """
-    if scorer.metadata.get("untrained_encoder"):
+    if scorer.metadata.get("untrained_encoder") or getattr(encoder, "untrained", False):
         return "its encoder is untrained"
     if scorer.metadata.get("simulated"):
         return "it learned from simulated raters, not from people"
@@ -279,14 +270,14 @@ def score_report(
     scorer: Scorer,
     mixture: Mixture | None,
     n_shown: int,
+    reason: str = "",
 ) -> Report:
-    """Declare the report."""
+    """Declare the report; with a `reason` it gives no verdict."""
     questions = scorer.questions
     first, ranked = questions[0], scores[scores[questions[0]].notna()]
     rated = pick(means, measure=first)
     rated = rated[rated["value"].notna()]
     ends = rated if len(rated) <= 8 else pd.concat([rated.head(4), rated.tail(4)])
-    reason = withheld(scorer, first)
     # Without a range a number has no verdict.
     shown = ends.drop(columns=["random_low", "random_high"]) if reason else ends
     verdicts = [
@@ -294,9 +285,9 @@ def score_report(
         for row in shown.to_dict("records")
     ]
     low = "low" if question_named(first).low_is_good else "high"
-    picture = dots(
-        rated.head(EXPLAINERS_SHOWN), "explainer", label=f"mean predicted {first} ({low} is good)", percent=False
-    )
+    drawn = rated.head(EXPLAINERS_SHOWN)
+    drawn = drawn.drop(columns=["random_low", "random_high"]) if reason else drawn
+    picture = dots(drawn, "explainer", label=f"mean predicted {first} ({low} is good)", percent=False)
     n_best = min(n_shown, (len(ranked) + 1) // 2)
     n_worst = min(n_shown, len(ranked) - n_best)
     worst = ranked.iloc[len(ranked) - n_worst :][::-1]

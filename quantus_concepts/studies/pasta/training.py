@@ -36,7 +36,7 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies.pasta.cards import GalleryRow, draw_cards, pixels, shown_picture, top_concepts
-from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, train_classifier
+from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
 from quantus_concepts.studies.pasta.metrics import Measured, measure_methods, metric_sections
 from quantus_concepts.studies.pasta.report import (
     paper_table,
@@ -75,7 +75,7 @@ def run_training(
             used = use_score(folder, outcome.scorer, embedder, birds, plan, epochs, n_masks)
             tables |= used.frames
         for name, table in tables.items():
-            folder.write(f"{name}.csv", table.to_csv(index=False))
+            folder.write(f"{name}.csv", for_spreadsheets(table).to_csv(index=False))
         folder.write(SCORER_FILE, scorer_bytes(outcome.scorer))
     title = f"PASTA-score: training on {ratings.name}"
     if ratings.simulated:

@@ -57,19 +57,20 @@ def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFram
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def vote_means(ratings: RatedExplanations, questions: Sequence[str]) -> pd.DataFrame:
-    """Return the mean vote on the explanations of each explainer, as `explainer_means` does.
+def vote_means(ratings: RatedExplanations, questions: Sequence[str], groups: np.ndarray | None = None) -> pd.DataFrame:
+    """Return the mean vote on the explanations of each explainer, or of other `groups` (N,), as `explainer_means` does.
 
     Where it is known who voted, the interval is over raters and images.
     """
+    groups = ratings.explainer_ids if groups is None else groups
     columns = {name: ratings.targets("mean")[:, ratings.questions.index(name)] for name in questions}
-    frame = pd.DataFrame({IMAGE: ratings.image_ids, EXPLAINER: ratings.explainer_ids, **columns})
+    frame = pd.DataFrame({IMAGE: ratings.image_ids, EXPLAINER: groups, **columns})
     means = explainer_means(frame, questions)
     if not ratings.raters:
         return means
     images, image_names = pd.factorize(ratings.image_ids)
     for place, row in means.iterrows():
-        rows = np.flatnonzero(ratings.explainer_ids == row[EXPLAINER])
+        rows = np.flatnonzero(groups == row[EXPLAINER])
         votes = ratings.votes[rows, :, ratings.questions.index(row["measure"])]
         by_rater = pd.DataFrame(votes).groupby(images[rows]).mean().reindex(range(len(image_names))).to_numpy().T
         voted = by_rater[~np.isnan(by_rater).all(1)]

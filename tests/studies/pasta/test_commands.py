@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 import quantus_concepts.studies.pasta.training as training
 from fixtures_pasta import write_pasta_release
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
+from quantus_concepts.studies.pasta import COMMANDS
 
 TRAIN = "pasta train --data rated --question Q1 --encoder embedded --seeds 1 --no-progress --device cpu"
 IDLE = {
@@ -61,3 +63,8 @@ def test_pictures_that_were_replaced_are_another_run(rated, monkeypatch, capsys)
     assert main(shlex.split(f"{TRAIN} --out out")) == EXIT_BAD_INPUT
     assert "holds another run (data: rated (" in capsys.readouterr().err
     assert json.loads(Path("out/run.json").read_text())["settings"]["data"].startswith("rated (")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_at_most_twenty_options(name):
+    assert len(inspect.signature(COMMANDS[name]).parameters) <= 20

@@ -15,11 +15,13 @@ from fixtures_pasta_report import made_ratings
 from golden.runs import smaller
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional import interval, seeds_interval
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.score import withheld
 from quantus_concepts.studies.pasta.votes import clear_pairs, ranking, ranks_as_people, rater_agreement, vote_means
+from tiny_encoders import PoolingEncoder
 
 #: Mean votes of four explainers.
 LIKED = {"gradcam": 4.2, "lime": 3.4, "edges": 2.6, "random": 1.7}
@@ -175,6 +177,8 @@ def test_only_pairs_that_people_rate_clearly_apart_count() -> None:
     ],
 )
 def test_what_gives_no_verdict(metadata: dict[str, object], reason: str) -> None:
-    found = withheld(Scorer(4, ("Q1",), None, metadata=json.loads(json.dumps(metadata))), "Q1")
+    scorer = Scorer(4, ("Q1",), None, metadata=json.loads(json.dumps(metadata)))
+    found = withheld(scorer, PoolingEncoder(), "Q1")
     assert reason in found
     assert bool(found) == bool(reason)
+    assert "untrained" in withheld(scorer, EmbeddedEncoder(), "Q1")

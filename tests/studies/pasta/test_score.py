@@ -13,7 +13,8 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.pasta import material
 from quantus_concepts.studies.pasta.command import pasta_score
-from quantus_concepts.studies.pasta.score import by_explainer, compare_explainers, for_spreadsheets, mixture_of
+from quantus_concepts.studies.pasta.material import for_spreadsheets
+from quantus_concepts.studies.pasta.score import by_explainer, compare_explainers, mixture_of
 from tiny_encoders import PoolingEncoder
 
 DIM = PoolingEncoder.dim
