@@ -121,7 +121,7 @@ def compare(
     ... )
     >>> result = compare(table)
     >>> result[["a", "b", "difference", "low", "high", "p"]].round(2).values.tolist()
-    [['ours', 'theirs', 0.33, -0.38, 1.05, 0.18]]
+    [['ours', 'theirs', 0.33, -0.73, 1.0, 0.38]]
     """
     check_choice("adjust", adjust, ADJUSTMENTS)
     first, left_out = _as_table("a", a, clusters)

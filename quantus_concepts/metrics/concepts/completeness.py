@@ -44,11 +44,19 @@ class Completeness(Observer):
     Examples
     --------
     >>> import torch
-    >>> from quantus_concepts import score_concepts
-    >>> from quantus_concepts.metrics import Completeness
-    >>> with torch.no_grad():
-    ...     predicted = torch.cat([network(batch[0]).argmax(1) for batch in loader])
-    >>> table = score_concepts(model, loader, metrics=[Completeness(predicted)])
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from quantus_concepts import Completeness, score_concepts
+    >>> classes = torch.arange(60) % 3
+    >>> concepts = nn.functional.one_hot(classes, 3)
+    >>> head = nn.Linear(3, 3)
+    >>> model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), head, values="raw")
+    >>> batches = [(concepts.float(), classes, concepts)]
+    >>> head.weight.data, head.bias.data = torch.eye(3), torch.zeros(3)
+    >>> network_classes = torch.where(torch.arange(60) < 12, 0, classes)  # .87 are right
+    >>> table = score_concepts(model, batches, metrics=[Completeness(network_classes)])
+    >>> round(table["value"][0].item(), 2)  # the concept model has (1 - 1/3) / (.87 - 1/3)
+    1.25
     """
 
     name = "completeness"

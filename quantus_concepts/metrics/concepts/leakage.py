@@ -64,9 +64,18 @@ class ConceptTaskLeakage(Observer):
 
     Examples
     --------
-    >>> from quantus_concepts import score_concepts
-    >>> from quantus_concepts.metrics import ConceptTaskLeakage
-    >>> table = score_concepts(model, loader, metrics=[ConceptTaskLeakage(n_permutations=99)])
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from quantus_concepts import ConceptTaskLeakage, score_concepts
+    >>> classes = torch.arange(60) % 3
+    >>> concepts = nn.functional.one_hot(classes, 3)
+    >>> head = nn.Linear(3, 3)
+    >>> model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), head, values="raw")
+    >>> batches = [(concepts.float(), classes, concepts)]
+    >>> table = score_concepts(model, batches, metrics=[ConceptTaskLeakage(n_permutations=99)])
+    >>> table["value"][0].item()
+    0.0
     """
 
     name = "concept-task leakage"
@@ -134,9 +143,18 @@ class InterconceptLeakage(ConceptTaskLeakage):
 
     Examples
     --------
-    >>> from quantus_concepts import score_concepts
-    >>> from quantus_concepts.metrics import InterconceptLeakage
-    >>> table = score_concepts(model, loader, metrics=[InterconceptLeakage()])
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from quantus_concepts import InterconceptLeakage, score_concepts
+    >>> classes = torch.arange(60) % 3
+    >>> concepts = nn.functional.one_hot(classes, 3)
+    >>> head = nn.Linear(3, 3)
+    >>> model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), head, values="raw")
+    >>> batches = [(concepts.float(), classes, concepts)]
+    >>> table = score_concepts(model, batches, metrics=[InterconceptLeakage()])
+    >>> abs(round(table["value"][0].item(), 3))
+    0.0
     """
 
     name = "inter-concept leakage"
@@ -160,9 +178,18 @@ class ConceptSetCeiling(Observer):
 
     Examples
     --------
-    >>> from quantus_concepts import score_concepts
-    >>> from quantus_concepts.metrics import ConceptSetCeiling
-    >>> table = score_concepts(model, loader, metrics=[ConceptSetCeiling()])
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from quantus_concepts import ConceptSetCeiling, score_concepts
+    >>> classes = torch.arange(60) % 3
+    >>> concepts = nn.functional.one_hot(classes, 3)
+    >>> head = nn.Linear(3, 3)
+    >>> model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), head, values="raw")
+    >>> batches = [(concepts.float(), classes, concepts)]
+    >>> table = score_concepts(model, batches, metrics=[ConceptSetCeiling()])
+    >>> table["value"][0].item()
+    1.0
     """
 
     name = "concept-set ceiling"

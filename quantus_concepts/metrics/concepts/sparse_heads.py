@@ -48,9 +48,18 @@ class SparseHeadAccuracy(Observer):
 
     Examples
     --------
-    >>> from quantus_concepts import score_concepts
-    >>> from quantus_concepts.metrics import SparseHeadAccuracy
-    >>> table = score_concepts(model, loader, metrics=[SparseHeadAccuracy(sizes=[1, 2])])
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from quantus_concepts import SparseHeadAccuracy, score_concepts
+    >>> classes = torch.arange(60) % 3
+    >>> concepts = nn.functional.one_hot(classes, 3)
+    >>> head = nn.Linear(3, 3)
+    >>> model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), head, values="raw")
+    >>> batches = [(concepts.float(), classes, concepts)]
+    >>> table = score_concepts(model, batches, metrics=[SparseHeadAccuracy(sizes=[1, 2])])
+    >>> table.loc[table["metric"] == "sparse head accuracy", ["l", "value"]].values.tolist()
+    [[1.0, 1.0], [2.0, 1.0]]
     """
 
     name = "sparse head accuracy"
@@ -122,10 +131,15 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
 
     Examples
     --------
-    >>> from quantus_concepts import score_concepts
-    >>> from quantus_concepts.metrics import SparseHeadAccuracy, plot_sparse_heads
-    >>> table = score_concepts(model, loader, metrics=[SparseHeadAccuracy(sizes=[1, 2])])
+    >>> import pandas as pd
+    >>> from quantus_concepts import plot_sparse_heads
+    >>> rows = {"model": "ours", "metric": "sparse head accuracy", "what": "score", "l": [1, 5]}
+    >>> table = pd.DataFrame(
+    ...     rows | {"value": [0.5, 0.8], "low": [0.4, 0.7], "high": [0.6, 0.9]}
+    ... )
     >>> figure, ax = plot_sparse_heads(table)
+    >>> ax.get_xlabel()
+    'weights a class'
     """
     rows = table[table["metric"] == SparseHeadAccuracy.name] if "metric" in table else table.iloc[:0]
     if rows.empty:
