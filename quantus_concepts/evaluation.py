@@ -26,7 +26,7 @@ from captum_concepts.support.running import evaluation_mode, warn_user
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import check_explainer
-from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
+from quantus_concepts.metrics.host.model import ensure_block, models_of_random_banks
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.summary import ANY_METHOD, SUMMARY_COLUMNS, Control, summary_row, with_control
@@ -206,7 +206,7 @@ def evaluate(
     guards: dict[str, _Guard] = {}
     # None: only in a terminal or a notebook.
     hidden = None if display_progressbar else True
-    with evaluation_mode(model), one_block():
+    with evaluation_mode(model), ensure_block():
         for method, value in tqdm(xai_methods.items(), "evaluating", unit="method", disable=hidden, leave=False):
             guards = {
                 name: _Guard(f"{name} of {method}", metric, len(x_batch), guards.get(name))
@@ -319,7 +319,7 @@ def _copy_metric(metric: Any) -> Any:
 def _ran_on_images(metric: Any) -> bool:
     """Return whether the last call of a metric scored a concept model on images, without explanations."""
     records: Any = getattr(metric, "records", ())
-    return bool(records) and isinstance(records[-1], Record) and not records[-1].of_explanations
+    return bool(records) and isinstance(records[-1], Record) and not records[-1].uses_explanations
 
 
 def _warn_of_same(
@@ -364,7 +364,7 @@ class _Outcome:
     @property
     def is_final(self) -> bool:
         """Whether other explanation methods have the same outcome."""
-        return self.record is not None and not self.record.of_explanations
+        return self.record is not None and not self.record.uses_explanations
 
     def aggregate(self, agg_func: Callable[[Any], Any]) -> Any:
         """Return the scores aggregated; NaN where that raises."""

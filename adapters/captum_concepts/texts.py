@@ -27,7 +27,7 @@ def one_line(value: Any) -> str:
 
 def in_one_line(kind: type[T]) -> type[T]:
     """Print the instances of a dataclass or a named tuple on one line."""
-    kind.__repr__ = one_line  # type: ignore[method-assign, assignment]
+    kind.__repr__ = one_line  # type: ignore[method-assign]
     return kind
 
 

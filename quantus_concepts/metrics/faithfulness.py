@@ -202,7 +202,7 @@ class Faithfulness(ConceptMetric):
         attributed = usable(by_channel, failure, shape, "a map (C, H, W) of the images' size")
         maps = attributed.values.sum(1, dtype=float)
         constant = np.ptp(maps, axis=(1, 2)) == 0
-        why = add_reason(attributed.why, constant, FAILED + CONSTANT)
+        why = add_reason(attributed.reason, constant, FAILED + CONSTANT)
         good = why == ""
         scores = np.full((3, len(x_batch)), np.nan)
         if good.any():

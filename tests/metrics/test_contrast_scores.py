@@ -17,7 +17,7 @@ from captum_concepts import build_method
 from quantus_concepts import IDR, IIR, MCS, Subject, score_contrasts, score_relative, summarise
 from quantus_concepts.functional import idr, iir, mcs, perturbation, relative_contrast
 from quantus_concepts.metrics import attribute_regions
-from quantus_concepts.metrics.contrast.pairs import Regions, left_out, score_pair
+from quantus_concepts.metrics.contrast.pairs import Regions, exclusion_reasons, score_pair
 from quantus_concepts.metrics.contrast.scores import contrast_table, first_reasons, random_regions
 from reference import attribution as reference
 from untouched import untouched
@@ -148,9 +148,9 @@ def test_by_hand():
 def test_an_image_is_left_out_for_the_first_condition_that_it_does_not_meet():
     unmarked = np.array(["no mask", "", "", ""], object)
     first, second = np.array([False, False, False, True]), np.array([False, False, True, True])
-    why = left_out(unmarked, ("first", first), ("second", second))
+    why = exclusion_reasons(unmarked, ("first", first), ("second", second))
     assert why.tolist() == ["no mask", "first", "first", ""]
-    assert left_out(unmarked, ("second", second)).tolist() == ["no mask", "second", "", ""]
+    assert exclusion_reasons(unmarked, ("second", second)).tolist() == ["no mask", "second", "", ""]
 
 
 def test_relative_mcs_is_the_contrast_with_the_last_model(world):

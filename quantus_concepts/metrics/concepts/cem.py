@@ -67,7 +67,7 @@ class Ranked(Observed):
     #: concept, and last how many they are; the last kind ranks all.
     counts: Tensor | None = total()
     n_concepts: int = same()
-    why: np.ndarray | None = None
+    reason: np.ndarray | None = None
     explained: bool | None = None
 
     @cached_property
@@ -167,7 +167,7 @@ class CEM(ConceptMetric):
     needed = ("concept_labels",)
     family = ()
     # Each sample that is zero has its reason.
-    zero_says_nothing = False
+    zero_is_undefined = False
     #: "", or in place of the model's importance the commonest concepts of all samples, or of the true class.
     baseline = ""
     class_concepts: np.ndarray | None = None
@@ -301,7 +301,7 @@ class CEM(ConceptMetric):
             labels=None if recital is None else batch.labels.int(),
             counts=counts,
             n_concepts=labels.shape[1],
-            why=found.why,
+            reason=found.reason,
             explained=found.explained,
         )
 
@@ -325,7 +325,7 @@ class CEM(ConceptMetric):
             masks = {"the model's importances are NaN": norms.isnan()} if observed.explained is None else {}
             masks |= {ZERO: norms == 0} | ({"they are misclassified": observed.wrong} if correct else {})
             masks["no other sample has a score"] = scores.isnan() & ~first_scores.isnan()
-            return counted(masks, n, observed.why)
+            return counted(masks, n, observed.reason)
 
         return Result(scores.numpy(), reasons, chance=chance, clusters=clusters.numpy())
 

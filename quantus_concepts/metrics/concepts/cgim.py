@@ -55,7 +55,7 @@ class OfClasses(Observed):
     n_others: int = total()
     n_broken: Tensor = total()
     n: int = total()
-    why: np.ndarray | None = None
+    reason: np.ndarray | None = None
     explained: bool | None = None
 
     @property
@@ -217,7 +217,7 @@ class CGIM(ConceptMetric):
         kinds = tuple(dict.fromkeys(metric.importance for metric in metrics if not metric.baseline)) or IMPORTANCES[:1]
         found = batch.importance(kinds, n_concepts, "class_concepts")
         importance, n_others = found.values, 0
-        check_table(metric.class_concepts, batch.logits.shape[1], importance.shape[2])
+        check_class_concepts(metric.class_concepts, batch.logits.shape[1], importance.shape[2])
         predicted, n_used = batch.predicted, len(batch)
         theta = linear_weights(batch.model.head if batch.has_concepts else batch.model)
         if not batch.has_concepts:
@@ -250,7 +250,7 @@ class CGIM(ConceptMetric):
             n_others=n_others,
             n_broken=(~finite).sum() if batch.has_concepts else torch.zeros((), dtype=torch.int64),
             n=len(batch),
-            why=found.why if found.why is None else found.why[found.why != ""],
+            reason=found.reason if found.reason is None else found.reason[found.reason != ""],
             explained=found.explained,
         )
 
@@ -281,12 +281,12 @@ class CGIM(ConceptMetric):
         reasons |= {why: Counted(n, number, unit) for why, n in whys.items() if why not in ("", NO_CLASS)}
         if broken := int(observed.n_broken):
             reasons["the model's importances are not finite"] = Counted(broken, observed.n)
-        if observed.why is not None:
-            reasons |= count_reasons(observed.why, observed.n)
+        if observed.reason is not None:
+            reasons |= count_reasons(observed.reason, observed.n)
         return result
 
 
-def check_table(class_concepts: np.ndarray, n_classes: int, n_concepts: int) -> None:
+def check_class_concepts(class_concepts: np.ndarray, n_classes: int, n_concepts: int) -> None:
     """Raise where a table (K, L) is about other classes or concepts than a model's."""
     shape = class_concepts.shape
     if (n_classes, n_concepts) == shape:

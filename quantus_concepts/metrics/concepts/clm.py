@@ -22,7 +22,7 @@ from quantus_concepts.functional.attribution.regions import (
     pixels_of,
 )
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.locations import LACKS, Located, chance_at_places, hits_of_concepts, locate
+from quantus_concepts.metrics.concepts.locations import MISSING, Located, chance_at_places, hits_of_concepts, locate
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable
@@ -335,9 +335,9 @@ class CLM(ConceptMetric):
             chance = observed.chance[:, row, place, column].numpy()
 
         def reasons() -> dict[str, Counted]:
-            lacks = observed.lacks[:, own, place].numpy()
-            masks = {reason.format(top=self.top_l): lacks & (1 << bit) > 0 for bit, reason in enumerate(LACKS)}
-            return counted(masks | {"the model's maps are not finite": np.isnan(scores) & (lacks == 0)}, n)
+            missing = observed.missing[:, own, place].numpy()
+            masks = {reason.format(top=self.top_l): missing & (1 << bit) > 0 for bit, reason in enumerate(MISSING)}
+            return counted(masks | {"the model's maps are not finite": np.isnan(scores) & (missing == 0)}, n)
 
         return Result(
             scores, (lambda: {}) if self.baseline else reasons, chance=chance, clusters=observed.clusters.numpy()

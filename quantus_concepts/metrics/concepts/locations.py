@@ -61,13 +61,13 @@ class Located(Observed):
     means: Tensor
     #: Chances, likewise; None where parts have one place, and chance is the size of the region.
     chance: Tensor | None
-    #: (n, E, tops), why there is no score: bits of `LACKS`.
-    lacks: Tensor
+    #: (n, E, tops), why there is no score: bits of `MISSING`.
+    missing: Tensor
     clusters: Tensor
 
 
 #: Why there is no score of an explanation.
-LACKS = ("the model's importances are not finite", ZERO, "no part of the first {top} concepts is visible")
+MISSING = ("the model's importances are not finite", ZERO, "no part of the first {top} concepts is visible")
 
 
 def locate(
@@ -168,7 +168,7 @@ def locate(
         return clm(hits.movedim(-2, -1), tops).movedim(-1, -2)
 
     unseen = torch.stack([hidden[:, :, :top].all(-1).all(-1) for top in tops], 2) & ranks[..., None]
-    lacks = unseen * 4 + ((norms == 0) * 2 + ~(norms < torch.inf))[..., None]
+    missing = unseen * 4 + ((norms == 0) * 2 + ~(norms < torch.inf))[..., None]
     return Located(
         rows=(*kinds, *baselines),
         tops=tuple(tops),
@@ -177,7 +177,7 @@ def locate(
         specific=means(specific, specific_tops).float() if specific_tops else None,
         specific_tops=tuple(specific_tops),
         chance=means(chances, tops).float() if chances else None,
-        lacks=lacks.to(torch.uint8),
+        missing=missing.to(torch.uint8),
         clusters=batch.clusters,
     )
 

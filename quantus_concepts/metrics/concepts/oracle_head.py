@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from captum_concepts.support.checks import check_choice, check_range, to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
-from quantus_concepts.metrics.concepts.cgim import check_table
+from quantus_concepts.metrics.concepts.cgim import check_class_concepts
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
@@ -138,7 +138,7 @@ class OracleHead(ConceptMetric):
         if model is None:
             raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
         if self.score == "ceiling" and "concept_labels" not in truth:
-            raise self.lacks("concept_labels")
+            raise self.missing_error("concept_labels")
         return truth if "labels" in truth else truth | {"labels": y_batch}
 
     def match_names(self, names: ModelNames) -> None:
@@ -176,7 +176,7 @@ class OracleHead(ConceptMetric):
     def observe(cls, metrics: Sequence[OracleHead], batch: Batch) -> OracleHits:
         """Read the classes of some samples from their concepts."""
         metric, values = metrics[0], batch.values
-        check_table(metric.class_concepts, batch.logits.shape[1], values.shape[1])
+        check_class_concepts(metric.class_concepts, batch.logits.shape[1], values.shape[1])
         threshold = metric._present_from(batch)
         if threshold is None:
             raise ValueError(

@@ -126,7 +126,7 @@ class SubstitutionScore(ConceptMetric):
     ) -> Truth:
         """Raise unless there are concepts and something that values come from."""
         if self.score not in truth:
-            raise self.lacks(self.score)
+            raise self.missing_error(self.score)
         if x_batch.ndim != 2 and (x_batch.ndim != 4 or model is None):
             raise ValueError(
                 f"{self.name} needs images (N, C, H, W) with argument `model`, a concept model or a module that maps "

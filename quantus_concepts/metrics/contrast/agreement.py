@@ -17,7 +17,7 @@ UNKNOWN_TO_QUANTUS = "XAI method is not in the list"
 
 def disagreement(explain: Explanations, least: float) -> str:
     """Explain two of the given samples again; return why the method is another one, "" where it is not."""
-    rows = telling_samples(explain.given) if explain.given is not None and least > -1 else np.empty(0, int)
+    rows = sample_indices(explain.given) if explain.given is not None and least > -1 else np.empty(0, int)
     if explain.given is None or not rows.size:
         return ""
     given = explain.given[rows]
@@ -46,7 +46,7 @@ def disagreement(explain: Explanations, least: float) -> str:
     return f"called again for {len(rows)} samples, {answer}. {what_to_do}"
 
 
-def telling_samples(a_batch: np.ndarray) -> np.ndarray:
+def sample_indices(a_batch: np.ndarray) -> np.ndarray:
     """Choose the samples that show whether a method repeats itself: finite ones, and not constant if there are any."""
     finite, telling = [], []
     for row, values in enumerate(a_batch.reshape(len(a_batch), -1)):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from quantus_concepts.functional import idr
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
+from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, exclusion_reasons, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.observing import Scored
@@ -99,7 +99,7 @@ class IDR(ReExplainingMetric):
         labels, counterpart = truth["labels"], truth["counterpart"]
         logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
         other_logits = self.predict(model, counterpart, explain)
-        why = left_out(truth["unmarked"], *self.conditions(logits, other_logits, labels))
+        why = exclusion_reasons(truth["unmarked"], *self.conditions(logits, other_logits, labels))
         return self.scored(*score_pair(idr, *self.attribute(explain, truth, model, counterpart, y_batch), why))
 
     @staticmethod

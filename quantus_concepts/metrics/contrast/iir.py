@@ -15,7 +15,13 @@ from torch import nn
 from captum_concepts.support.checks import check_kind, check_range, to_numpy
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, PatchEffect, left_out, patch_effect, score_pair
+from quantus_concepts.metrics.contrast.pairs import (
+    MISCLASSIFIED,
+    PatchEffect,
+    exclusion_reasons,
+    patch_effect,
+    score_pair,
+)
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explanations
@@ -180,7 +186,7 @@ class IIR(ReExplainingMetric):
         patched = truth["patched"] if "patched" in truth else self._make_patches(model, x_batch, truth)
         effect = patch_effect(logits, self.predict(model, patched, explain))
         converged = effect.overlooked(self.tolerance)
-        why = left_out(truth["unmarked"], *self.conditions(effect, truth["labels"], converged))
+        why = exclusion_reasons(truth["unmarked"], *self.conditions(effect, truth["labels"], converged))
         regions = self.attribute(explain, truth, model, patched, y_batch)
         compare = perturbation if self.average else partial(iir, threshold=self.threshold)
         scored = self.scored(*score_pair(compare, *regions, why, UNATTRIBUTED))

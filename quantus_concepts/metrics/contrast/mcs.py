@@ -14,7 +14,7 @@ from captum_concepts.support.checks import check_module
 from captum_concepts.support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
+from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, exclusion_reasons, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.observing import Scored
@@ -138,7 +138,7 @@ class MCS(ReExplainingMetric):
         with evaluation_mode(other):
             logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
             other_logits = self.predict(other, x_batch, explain, contrast_labels=contrast_labels)
-            why = left_out(truth["unmarked"], *self.conditions(logits, other_logits, labels, contrast_labels))
+            why = exclusion_reasons(truth["unmarked"], *self.conditions(logits, other_logits, labels, contrast_labels))
             regions = self.attribute(explain, truth, other, x_batch, contrast_labels)
         return self.scored(*score_pair(mcs, *regions, why))
 

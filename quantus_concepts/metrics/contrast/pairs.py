@@ -22,7 +22,7 @@ class Regions(NamedTuple):
     """What explanations give to the regions of images: g_c (n,) of float64, why some are NaN, and why all are."""
 
     inside: Tensor
-    why: np.ndarray
+    reason: np.ndarray
     failure: str = ""
 
 
@@ -78,7 +78,7 @@ def patch_effect(logits: Tensor, patched: Tensor) -> PatchEffect:
     return PatchEffect(distance, classes, classes == patched_classes)
 
 
-def left_out(unmarked: np.ndarray, *conditions: tuple[str, np.ndarray]) -> np.ndarray:
+def exclusion_reasons(unmarked: np.ndarray, *conditions: tuple[str, np.ndarray]) -> np.ndarray:
     """Return (n,) of str: why an image has no score with any method, the first condition that it does not meet."""
     why = unmarked.copy()
     for reason, met in conditions:
@@ -99,7 +99,7 @@ def score_pair(
     """
     scores = np.where(why == "", compare(first.inside, second.inside).numpy(), np.nan)
     nothing = (why == "") & (first.inside == 0).numpy()
-    reasons = [first.why, second.why, np.where(nothing & bool(unattributed), FAILED + unattributed, "")]
+    reasons = [first.reason, second.reason, np.where(nothing & bool(unattributed), FAILED + unattributed, "")]
     for further in reasons:
         for reason in set(further[further != ""]):
             why = add_reason(why, further == reason, reason)

@@ -49,7 +49,7 @@ class ReExplainingMetric(ConceptMetric):
     """
 
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
-    zero_says_nothing = False
+    zero_is_undefined = False
     quantus_defaults = OF_REGIONS
     reads_correctness = True
     # The second thing that is explained, as the reasons name it.
@@ -120,7 +120,7 @@ class ReExplainingMetric(ConceptMetric):
         refused = np.full(len(x_batch), why and FAILED + why, dtype=object)
         return {"labels": y_batch, **truth, "masks": masks, "unmarked": unmarked, "refused": refused}
 
-    def treat(self, a_batch: np.ndarray) -> np.ndarray:
+    def preprocess(self, a_batch: np.ndarray) -> np.ndarray:
         """Return maps made absolute before they are normalised, which drops what is negative."""
         # Maps of another shape are refused later, with a reason.
         if a_batch.ndim not in (3, 4):
@@ -129,7 +129,7 @@ class ReExplainingMetric(ConceptMetric):
             a_batch = np.abs(a_batch)
         # It works image by image on a whole batch.
         by_image = self.normalise and self.normalise_func is positive_percentile
-        return positive_percentile(a_batch) if by_image else super().treat(a_batch)
+        return positive_percentile(a_batch) if by_image else super().preprocess(a_batch)
 
     def predict(self, model: nn.Module, images: np.ndarray, explain: Explanations, **classes: np.ndarray) -> Tensor:
         """Return logits (n, K), shared inside `shared_passes`; raise where classes name none of its outputs."""
@@ -159,7 +159,7 @@ class ReExplainingMetric(ConceptMetric):
             return Regions(nan, refused), Regions(nan, no_reasons(len(masks)))
         first = attribute_region(*explain(), masks)
         attributions, failure = explain.compute(model, images, classes)
-        return first, attribute_region(self.treat(attributions), failure, masks, f"{self.other_side}, ")
+        return first, attribute_region(self.preprocess(attributions), failure, masks, f"{self.other_side}, ")
 
     def scored(self, scores: np.ndarray, why: np.ndarray) -> Scored:
         """Return the scores of a batch with their reasons."""

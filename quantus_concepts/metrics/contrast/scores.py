@@ -19,7 +19,13 @@ from quantus_concepts.functional.attribution.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
 from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED
 from quantus_concepts.metrics.contrast.mcs import MCS
-from quantus_concepts.metrics.contrast.pairs import Regions, left_out, patch_effect, score_pair, unusable_reasons
+from quantus_concepts.metrics.contrast.pairs import (
+    Regions,
+    exclusion_reasons,
+    patch_effect,
+    score_pair,
+    unusable_reasons,
+)
 from quantus_concepts.metrics.contrast.reexplaining import UNMARKED
 from quantus_concepts.metrics.contrast.regions import (
     Explainer,
@@ -149,7 +155,7 @@ def score_contrasts(
             overlooked = effect.overlooked(tolerance) if converged is None else to_numpy(converged).astype(bool)
             check_shape("converged", overlooked, ("N",), (len(labels),))
             conditions = IIR.conditions(effect, labels, overlooked)
-        why[metric] = left_out(unmarked_rows(regions, len(labels), batch_size), *conditions)
+        why[metric] = exclusion_reasons(unmarked_rows(regions, len(labels), batch_size), *conditions)
     # The class, what its second score is called, of which masks and how, and why a good map may leave no score.
     compared: dict[str, dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor], str]]] = {
         "MCS": {"MCS": ("inside", functional.mcs, ""), BASELINE: ("elsewhere", functional.mcs, "")},
@@ -314,7 +320,7 @@ def score_relative(
     right = torch.stack([answers.argmax(1) == truth for answers in logits.values()])
     right_without = torch.stack([Subject(models[k], without, labels).correct(batch_size) for k in subjects])
     unmarked, classes = unmarked_rows(regions, len(truth), batch_size), truth.numpy()
-    why = [left_out(unmarked, *MCS.conditions(logits[k], logits[last], classes, classes)) for k in levels]
+    why = [exclusion_reasons(unmarked, *MCS.conditions(logits[k], logits[last], classes, classes)) for k in levels]
     rows: list[list[Any]] = []
     for method, result in by_method.items():
         inside = {k: _regions(result, result.inside[subjects[k]]) for k in subjects}

@@ -27,8 +27,8 @@ from quantus_concepts.metrics.host.model import (
 class Importance:
     """Importances (E, n, L) of several kinds; for explanations of a call also why some are undefined (n,)."""
 
-    def __init__(self, values: Tensor, why: np.ndarray | None = None, explained: bool | None = None) -> None:
-        self.values, self.why, self.explained = values, why, explained
+    def __init__(self, values: Tensor, reason: np.ndarray | None = None, explained: bool | None = None) -> None:
+        self.values, self.reason, self.explained = values, reason, explained
 
     @cached_property
     def order(self) -> Tensor:
@@ -42,7 +42,7 @@ class Importance:
 
     def select(self, places: list[int]) -> Importance:
         """Return some of the kinds."""
-        part = Importance(self.values[places], self.why, self.explained)
+        part = Importance(self.values[places], self.reason, self.explained)
         part.order, part.norms = self.order[places], self.norms[places]
         return part
 
@@ -153,7 +153,7 @@ class Batch:
         if not self.has_concepts:
             given = self.explain.of_concepts(n_concepts, truth)  # type: ignore[union-attr]
             values = torch.as_tensor(given.values)[None].expand(len(wanted), -1, -1)
-            return Importance(values, given.why, given.explained)
+            return Importance(values, given.reason, given.explained)
         if not {*wanted} <= {*self.kinds}:
             self.kinds = tuple(dict.fromkeys((*self.kinds, *wanted)))
 

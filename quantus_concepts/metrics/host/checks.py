@@ -19,7 +19,7 @@ from captum_concepts.support.checks import (
 )
 from quantus_concepts.functional.arguments import Numbers
 
-E = TypeVar("Explainer")
+E = TypeVar("E")
 
 #: Ground truth of samples by the name of its argument, a row for each.
 Truth = dict[str, Any]

@@ -32,7 +32,7 @@ class Attributed(NamedTuple):
     """Attributions (n, ...), NaN where they cannot be used, with the reasons (n,), and whether any is not zero."""
 
     values: np.ndarray
-    why: np.ndarray
+    reason: np.ndarray
     explained: bool
 
 
@@ -42,7 +42,7 @@ class Explanations:
 
     #: Of the metric: its name, how it is set to treat attributions, and whether a concept model can do without them.
     name: str
-    treat: Callable[[np.ndarray], np.ndarray] | None
+    preprocess: Callable[[np.ndarray], np.ndarray] | None
     asks_concept_models: bool
     model: nn.Module | None
     x_batch: np.ndarray
@@ -67,8 +67,8 @@ class Explanations:
             raise ValueError(message)
         if attributions is None:
             attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
-        if self.treat is not None:
-            attributions = self.treat(attributions)
+        if self.preprocess is not None:
+            attributions = self.preprocess(attributions)
         # Torch takes neither negative strides nor, without a warning, what cannot be written.
         return np.require(attributions, requirements=("C", "W")), failure
 

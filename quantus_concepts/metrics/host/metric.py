@@ -70,7 +70,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
     # Whether it computes what it needs by itself from images and a concept model.
     asks_concept_models: bool = False
     # Whether explanations that are zero in every sample are undefined, rather than saying that nothing is important.
-    zero_says_nothing: bool = True
+    zero_is_undefined: bool = True
     # Smallest and largest score possible.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     #: Whether scores depend on which samples are classified correctly.
@@ -297,13 +297,13 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             if key in quantus_settings or not (key.startswith("_") or key in outcomes)
         }
 
-    def treat(self, a_batch: np.ndarray) -> np.ndarray:
+    def preprocess(self, a_batch: np.ndarray) -> np.ndarray:
         """Return attributions normalised and made absolute, as the metric is set to do."""
         if self.normalise and self.normalise_func is not None and a_batch.size:
             a_batch = normalise_each(a_batch, self.normalise_func)
         return np.abs(a_batch) if self.abs else a_batch
 
-    def lacks(self, name: str) -> ValueError:
+    def missing_error(self, name: str) -> ValueError:
         """Return the error that ground truth of a name is needed."""
         return ValueError(
             f"{self.name} needs argument `{name}`: give it to the constructor, or with each call in `custom_batch`."
@@ -346,16 +346,16 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             if len(value) != n:
                 raise ValueError(_misaligned(name, len(value), n))
         given, failure = (None, "") if a_batch is None else as_attributions(a_batch, n)
-        treat = self.treat if self.normalise or self.abs else None
+        preprocess = self.preprocess if self.normalise or self.abs else None
         explain = Explanations(
-            *(self.name, treat, self.asks_concept_models, model, inputs, classes, given, failure),
+            *(self.name, preprocess, self.asks_concept_models, model, inputs, classes, given, failure),
             *(explain_func, keywords or {}, predict_kwargs or {}),
         )
         scored = []
         with evaluation_mode(model):
             for name in self.needed:
                 if name not in truth:
-                    raise self.lacks(name)
+                    raise self.missing_error(name)
             truth = self.check_call(model, inputs, classes, truth, explain)
             batch_size = batch_size or n
             starts = range(0, n, batch_size)
@@ -370,8 +370,8 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         """Join batches, record and warn once, and return the scores as Quantus does."""
         scored = (parts[0].join(*parts[1:]) if len(parts) > 1 else parts[0]).on_host()
         result = self.finish(scored)
-        reasons = result.told()
-        if self.zero_says_nothing and scored.explained is False and not any(map(is_failure, reasons.items())):
+        reasons = result.counted_reasons()
+        if self.zero_is_undefined and scored.explained is False and not any(map(is_failure, reasons.items())):
             n = scored.n_samples
             result.scores = np.full_like(result.scores, np.nan)
             reasons[FAILED + "attributions are zero everywhere"] = Counted(n, n)
@@ -392,7 +392,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
                 chance,
                 dict(zip(reasons, map(_COUNT, reasons.values()), strict=True)),
                 *(None if result.clusters is None else to_numpy(result.clusters), self.bounds, self.of_samples),
-                of_explanations=scored.explained is not None,
+                uses_explanations=scored.explained is not None,
             )
         )
         if self.results:

@@ -339,7 +339,7 @@ def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
     return _open_block(int(memory * 2**20))
 
 
-def one_block() -> AbstractContextManager[None]:
+def ensure_block() -> AbstractContextManager[None]:
     """Open a block unless one is open."""
     return shared_passes() if _OPEN.get() is None else nullcontext()
 

@@ -51,9 +51,9 @@ def _rows(values: Sequence[Any]) -> Any:
 class Observed:
     """Base of what is kept of some samples: a dataclass whose fields have a row for each, or are `total` or `same`."""
 
-    # `why` (n,) says what is wrong with the explanation of a sample, "" for nothing; `explained` is None if no
+    # `reason` (n,) says what is wrong with the explanation of a sample, "" for nothing; `explained` is None if no
     # attribution was asked for, else whether one of them is not zero.
-    why: np.ndarray | None = None
+    reason: np.ndarray | None = None
     explained: bool | None = None
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -148,14 +148,14 @@ _JOINED = 32
 class Scored(Observed):
     """Scores (n,) of some samples, with what their record needs.
 
-    `chance` (n,) is what no knowledge scores, NaN where that is unknown. `why` (n,) says why a score is undefined:
+    `chance` (n,) is what no knowledge scores, NaN where that is unknown. `reason` (n,) says why a score is undefined:
     "" or reasons, a line each (`add_reason`). `clusters` (n,) are the same for samples that depend on each other. A
     subclass may have more fields with a row for each sample.
     """
 
     scores: Any
     chance: Any = None
-    why: Any = None
+    reason: Any = None
     clusters: Any = None
     explained: bool | None = None
 
@@ -302,7 +302,7 @@ class Observer:
 
     def finish(self, observed: Any) -> Result:
         """Return the scores of all batches, and why some are undefined."""
-        why, n = observed.why, observed.n_samples
+        why, n = observed.reason, observed.n_samples
         reasons = count_reasons(why, n) if why is not None and (why != "").any() else {}
         scores = np.asarray(observed.scores, dtype=np.float64)
         return Result(scores, reasons, chance=observed.chance, clusters=observed.clusters)
@@ -349,7 +349,7 @@ class Result:
     #: Importances (K, L) by which models are compared, and the truth.
     by_class: tuple[Tensor, Tensor] | None = None
 
-    def told(self) -> dict[str, Counted]:
+    def counted_reasons(self) -> dict[str, Counted]:
         """Return the reasons."""
         if callable(self.reasons):
             self.reasons = self.reasons()
@@ -357,7 +357,7 @@ class Result:
 
     def commonest_reason(self) -> str:
         """Return the commonest reason why scores are undefined, with its count; "" without any."""
-        counted = max(self.told().items(), key=lambda item: item[1].n, default=None)
+        counted = max(self.counted_reasons().items(), key=lambda item: item[1].n, default=None)
         return "" if counted is None else f"{counted[0]} ({counted[1].n} of {counted[1].total} {counted[1].unit})"
 
     def describe(self, method: object) -> str:
@@ -367,7 +367,7 @@ class Result:
         for prefix, start in (("", ""), (FAILED, f"the explanation method{name} failed: ")):
             counted = [
                 f"{reason.removeprefix(prefix)} ({of.n} of {of.total} {of.unit})"
-                for reason, of in self.told().items()
+                for reason, of in self.counted_reasons().items()
                 if reason.startswith(FAILED) == bool(prefix)
             ]
             if counted:

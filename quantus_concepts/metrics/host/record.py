@@ -57,4 +57,4 @@ class Record:
     bounds: tuple[float, float]
     of_samples: bool
     #: Whether the scores would be others with another explanation method.
-    of_explanations: bool = True
+    uses_explanations: bool = True

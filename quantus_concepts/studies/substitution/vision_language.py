@@ -133,7 +133,7 @@ def score_vision_language(
             f"Expected argument `class_names` to hold a name for each class, at least {n_classes}, but got "
             f"{len(of_classes)}."
         )
-    about = AboutImages(*columns[:3], recipes, of_classes, of_concepts)
+    about = AboutImages(columns[0], columns[1], columns[2], recipes, of_classes, of_concepts)
     accuracies: dict[str, list[Row]] = {}
     if seen is not None and not per_image:
         accuracies = _accuracy(asker, seen, about.put_in, display_progressbar)
