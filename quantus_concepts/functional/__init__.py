@@ -17,6 +17,7 @@ from quantus_concepts.functional.bottleneck.leakage import (
     concept_task_leakage,
     interconcept_leakage,
 )
+from quantus_concepts.functional.bottleneck.locality import hide_part, locality
 from quantus_concepts.functional.bottleneck.sparse_heads import SparseHeads, sparse_head_path
 from quantus_concepts.functional.bottleneck.swap import Swap, concept_swap
 from quantus_concepts.functional.concepts.cem import cem
@@ -79,6 +80,7 @@ __all__ = [
     "faithfulness",
     "find_discoveries",
     "group_choice",
+    "hide_part",
     "idr",
     "iir",
     "interconcept_leakage",
@@ -87,6 +89,7 @@ __all__ = [
     "intervention_counts",
     "intervention_ranks",
     "is_ranked",
+    "locality",
     "mask_centres",
     "mask_shares",
     "mask_threshold_shares",

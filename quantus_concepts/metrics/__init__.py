@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
+    from quantus_concepts.metrics.bottleneck.locality import Locality
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
@@ -52,6 +53,7 @@ __all__ = [
     "InterconceptLeakage",
     "InterventionAccuracy",
     "Limits",
+    "Locality",
     "OracleHead",
     "PASTAScore",
     "Patch",

@@ -189,6 +189,31 @@ class PaintedBirds(ConceptDataset):
         image = torch.from_numpy(paint_image(values, look, scene, rng)).permute(2, 0, 1).float() / 255
         return self._finish(image, index, labels, torch.from_numpy(points)[:, None])
 
+    def without_part(self, index: int, part: str | int) -> Tensor:
+        """Paint an image without one part of the bird, before `transform`; what is behind the part is then seen.
+
+        Parameters
+        ----------
+        index : int
+            Which image.
+        part : str or int
+            Name or index of the part.
+
+        Returns
+        -------
+        Tensor
+            (3, H, W) of float32 in [0, 1].
+
+        Raises
+        ------
+        IndexError
+            If there is no such image.
+        ValueError
+            If there is no such part.
+        """
+        index = check_index(index, len(self), "images")
+        return self._paint(index, self.part_names[position_of("part", part, self.part_names)])
+
     def part_masks(self, index: int, concept: str | int | None = None, touched: bool = False) -> Tensor:
         """Return the pixels of each part as they are seen in the image before `transform`.
 
@@ -306,12 +331,12 @@ class PaintedBirds(ConceptDataset):
     def _look(self, options: np.ndarray) -> dict[str, str]:
         return {group.name: group.options[option] for group, option in zip(self.groups, options.tolist(), strict=True)}
 
-    def _paint(self, index: int) -> Tensor:
-        if self._painted is not None:
+    def _paint(self, index: int, without: str | None = None) -> Tensor:
+        if self._painted is not None and without is None:
             return self._painted[index].float() / 255
         look = self._look(self.options[index].numpy())
         _, scene, rng = self._draw(index)
-        painted = paint_image(paint_values(look, scene, self.image_size), look, scene, rng)
+        painted = paint_image(paint_values(look, scene, self.image_size, without), look, scene, rng)
         return torch.from_numpy(painted).permute(2, 0, 1).float() / 255
 
     def _finish(self, image: Tensor, index: int, labels: Tensor, points: Tensor) -> ConceptSample:

@@ -221,8 +221,8 @@ def _paint_leaves(draw: ImageDraw.ImageDraw, frame: Frame, scene: Scene, placeme
         draw.line([*corners[:2], *corners[6:8]], fill=LEAF + LINE)
 
 
-def paint_values(look: Mapping[str, str], scene: Scene, image_size: int) -> np.ndarray:
-    """Paint part codes and shades, three times as fine as the image."""
+def paint_values(look: Mapping[str, str], scene: Scene, image_size: int, without: str | None = None) -> np.ndarray:
+    """Paint part codes and shades, three times as fine as the image, of all parts or of all but one."""
     look = {**_DEFAULT_LOOK, **look}
     frame = FRAMES[look["has_shape"]]
     side = image_size * FINE
@@ -232,7 +232,7 @@ def paint_values(look: Mapping[str, str], scene: Scene, image_size: int) -> np.n
     picture = Image.new("L", (side, side))
     draw = ImageDraw.Draw(picture)
     paint_perch(draw, frame, scene, placement)
-    boxes = _paint_bird(draw, outlines, placement)
+    boxes = _paint_bird(draw, outlines, placement, CODE.get(without or ""))
     paint_cover(draw, frame, scene, placement)
     values = np.array(picture)
     for code, group in _PATTERN_GROUPS.items():
@@ -290,7 +290,9 @@ def locate_parts(parts: np.ndarray) -> np.ndarray:
     return centres
 
 
-def _paint_bird(draw: ImageDraw.ImageDraw, outlines: Outlines, placement: Placement) -> dict[int, Box]:
+def _paint_bird(
+    draw: ImageDraw.ImageDraw, outlines: Outlines, placement: Placement, without: int | None
+) -> dict[int, Box]:
     points = placement.to_pixels(outlines.points)
     flat = points.ravel().tolist()
     boxes: dict[int, Box] = {}
@@ -298,7 +300,8 @@ def _paint_bird(draw: ImageDraw.ImageDraw, outlines: Outlines, placement: Placem
     for value, end in zip(outlines.values, outlines.ends, strict=True):
         # The eye has a ring of its own.
         detail = value >= SECOND or value == CODE["eye"]
-        draw.polygon(flat[2 * start : 2 * end], fill=value, outline=None if detail else value + LINE)
+        if value & 15 != without:
+            draw.polygon(flat[2 * start : 2 * end], fill=value, outline=None if detail else value + LINE)
         if value in _PATTERN_GROUPS:
             (left, top), (right, bottom) = points[start:end].min(0), points[start:end].max(0)
             boxes[value] = (int(left), int(top), int(right) + 2, int(bottom) + 2)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from captum_concepts.support.checks import check_keywords
-from quantus_concepts.metrics import concepts
+from quantus_concepts.metrics import bottleneck, concepts
 from quantus_concepts.metrics.concepts.accuracy import Accuracy, ConceptAccuracy, Density, NegativeFirst
 from quantus_concepts.metrics.concepts.cem import CEM
 from quantus_concepts.metrics.concepts.cgim import CGIM
@@ -111,10 +111,11 @@ def _distinct(metrics: Sequence[Observer]) -> Iterator[Observer]:
 
 @functools.cache
 def observers() -> list[type[Observer]]:
-    """Return what observes concept models: the usual ones, and what else is in the files of `metrics/concepts`."""
+    """Return what observes concept models: the usual ones, and what else is in the files of these two packages."""
     found = list(USUAL)
-    for module in pkgutil.iter_modules(concepts.__path__):
-        members = vars(importlib.import_module(f"{concepts.__name__}.{module.name}")).values()
-        kinds = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Observer)]
-        found += [kind for kind in kinds if kind.__module__.endswith(f".{module.name}") and kind not in found]
+    for package in (concepts, bottleneck):
+        for module in pkgutil.iter_modules(package.__path__):
+            members = vars(importlib.import_module(f"{package.__name__}.{module.name}")).values()
+            kinds = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Observer)]
+            found += [kind for kind in kinds if kind.__module__.endswith(f".{module.name}") and kind not in found]
     return found

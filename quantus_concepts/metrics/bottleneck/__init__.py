@@ -1,0 +1,1 @@
+"""Metrics that ask whether the class rests on what the concepts are named after."""
