@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes
-from quantus_concepts.functional.arguments import Numbers, check_within, to_floats, to_tensor
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_within, to_floats
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
 
 #: Share of the image that hides a part.
@@ -84,7 +84,7 @@ def locality(values: Numbers, hidden: Numbers, part_of_concept: Numbers) -> Tens
     tensor([[1.]])
     """
     values, hidden = to_floats("values", values), to_floats("hidden", hidden)
-    parts = to_tensor("part_of_concept", part_of_concept).to(values.device, torch.int64)
+    parts = as_tensor("part_of_concept", part_of_concept).to(values.device, torch.int64)
     sizes = check_axes(values=(values, "N L"), hidden=(hidden, "N P L"), part_of_concept=(parts, "L"))
     check_within("part_of_concept", parts, -1, sizes["P"] - 1)
     changes = (hidden - values[:, None]).abs().transpose(1, 2)

@@ -17,8 +17,8 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.attribution.regions import check_places
 from quantus_concepts.functional.bottleneck.locality import hide_part, locality
 from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.checks import Truth, check_images, check_parts, to_parts
-from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_parts, to_parts
+from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.model import (
     backbone_features,
@@ -130,10 +130,10 @@ class Locality(ConceptMetric):
         return points
 
     def check_call(
-        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explain
+        self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
         """Raise for anything but images and a concept model."""
-        check_images(x_batch)
+        check_image_axes(x_batch)
         if not is_concept_model(model):
             wrong = no_concept_model(self.name, model, x_batch) or "there is none"
             raise ValueError(f"Locality hides parts of images and asks a concept model about them, but {wrong}.")
