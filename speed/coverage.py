@@ -127,6 +127,11 @@ def intervals(n: int) -> Iterator[Row]:
         wins = rng.choice([-1.0, 1.0], len(clusters)) * differ
         return paired_difference((wins > 0).astype(float), (wins < 0).astype(float), clusters).p < 0.05
 
+    def head_gap(rng: Rng, n_classes: int) -> bool:
+        clusters = clusters_of(rng, n_classes)
+        gaps = hits(rng, clusters, above, rho) - hits(rng, clusters, below, rho)
+        return holds(interval(gaps, (-1, 1), clusters), above - below)
+
     sizes, groups, seeds, classes = (5, 20, 200), (4, 10, 25, 100), (2, 3, 4, 5, 10), (5, 10, 30)
     of_sizes, of_groups = "5 / 20 / 200 scores", "4 / 10 / 25 / 100 clusters"
     of_seeds, of_classes = "2 / 3 / 4 / 5 / 10 seeds", "5 / 10 / 30 classes"
@@ -170,6 +175,10 @@ def intervals(n: int) -> Iterator[Row]:
         counted = count(swapped, (3, 5, 10, 25, 100), n // 2, 16, int(100 * share), int(10 * rho))
         data = f"each model wins half of {share:g}, rho {rho}; 3 / 5 / 10 / 25 / 100 classes"
         yield "`compare`, 0 and 1: its test", data, ".05", counted
+    for (above, below), rho in product(((0.05, 0.02), (0.2, 0.05)), (0.0, 0.1, 0.3)):
+        counted = count(head_gap, (5, 10, 25, 100), n // 2, 18, int(100 * above), int(10 * rho))
+        data = f"the head alone is right on {above:g}, the oracle on {below:g}, rho {rho}; 5 / 10 / 25 / 100 classes"
+        yield "`interval(clusters=)` of a head gap", data, ".95", counted
 
 
 def of_classes(n: int) -> Iterator[Row]:
