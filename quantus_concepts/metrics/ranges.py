@@ -216,7 +216,11 @@ def _score_on_ray(make_scorer: Callable[[], RangeScorer], ranges: Sequence[Range
         directory = str(Path.cwd())
         folders = os.pathsep.join(str(Path(folder).absolute()) for folder in sys.path)
         # A task with a GPU would end its worker, and with it the scorer, if `max_calls` did not say otherwise.
-        options = {"num_gpus": num_gpus, "max_calls": 0, "runtime_env": {"env_vars": {"PYTHONPATH": folders}}}
+        options: dict[str, Any] = {
+            "num_gpus": num_gpus,
+            "max_calls": 0,
+            "runtime_env": {"env_vars": {"PYTHONPATH": folders}},
+        }
         _check_workers(ray.remote(**options)(_start).remote(directory), {"CPU": 1, "GPU": num_gpus})
         task = ray.remote(**options)(_score)
         # The first range alone: a factory that kills its worker would otherwise kill one for every range.
