@@ -168,8 +168,9 @@ def score_ranges(
     states = {items: state for items, state in loaded.items() if state is not None}
     missing = [items for items in ranges if items not in states]
     scored = _score_on_ray(make_scorer, missing, num_gpus) if engine == RAY else _score_here(make_scorer, missing)
-    about = {"total": len(ranges), "initial": len(states), "unit": "range"}
-    bar = progress(description="scoring", show=display_progressbar, **about)
+    bar = progress(
+        description="scoring", show=display_progressbar, total=len(ranges), initial=len(states), unit="range"
+    )
     # Closing ends the tasks, and a cluster of our own, also where this raises.
     with bar, closing(scored):
         for items, state in scored:
