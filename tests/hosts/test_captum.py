@@ -107,6 +107,8 @@ class ErrorModule(nn.Module):
 @pytest.mark.parametrize("case", CASES, ids=tell)
 def test_hook_removal(case: dict[str, Any], mode: str) -> None:
     """No hook stays behind, whatever happens. Where Captum asserts, a wrong target is a ValueError here."""
+    if mode != "normal" and case["algorithms"][0] in (RandomAttribution, SobelEdges):
+        pytest.skip("it does not run the model")
     if mode == "invalid module":
         # What has no layer gets one to break: the first.
         case = {"layer": next(iter(case["model"]._modules)), **case, "model": copy.deepcopy(case["model"])}
