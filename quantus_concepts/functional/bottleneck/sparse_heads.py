@@ -123,36 +123,30 @@ def sparse_head_path(
     >>> import torch
     >>> from quantus_concepts.functional import sparse_head_path
     >>> classes = torch.arange(60) % 3
-    >>> values = torch.nn.functional.one_hot(
-    ...     classes, 8
-    ... ).float()  # three of eight concepts say the class
+    >>> # three of eight concepts say the class
+    >>> values = torch.nn.functional.one_hot(classes, 8).float()
     >>> heads = sparse_head_path(values, classes, sizes=[1, 2])
     >>> heads.accuracy.tolist(), heads.nec.tolist()
     ([1.0, 1.0], [1.0, 1.0])
     """
     if (test_values is None) != (test_classes is None):
         raise ValueError("Expected arguments `test_values` and `test_classes` together but got one of them.")
-    values, classes = to_floats("values", values), to_class_tensor("classes", classes)
-    check_axes(values=(values, "N L"), classes=(classes, "N"))
-    check_finite("values", values)
-    sizes = tuple(sizes)
-    for size in sizes:
-        check_whole("sizes", size, 1)
-    check_whole("n_steps", n_steps, 2)
-    check_whole("n_iterations", n_iterations, 1)
-    values, classes = values.float(), classes.to(values.device)
-    check_within("classes", classes, 0, math.inf)
+    values, sizes = to_floats("values", values).float(), tuple(sizes)
+    members = to_class_tensor("classes", classes).to(values.device)
+    judged = values if test_values is None else to_floats("test_values", test_values).to(values)
+    truth = members if test_classes is None else to_class_tensor("test_classes", test_classes).to(values.device)
+    check_axes(values=(values, "N L"), classes=(members, "N"), test_values=(judged, "M L"), test_classes=(truth, "M"))
+    for name, numbers in {"values": values, "test_values": judged}.items():
+        check_finite(name, numbers)
+    check_within("classes", members, 0, math.inf)
+    least = {"n_steps": (n_steps, 2), "n_iterations": (n_iterations, 1), "sizes": (min(sizes, default=1), 1)}
+    for name, (number, smallest) in least.items():
+        check_whole(name, number, smallest)
     mean, deviation = values.mean(0), values.std(0, correction=0)
     deviation = torch.where(deviation > 0, deviation, torch.inf)
-    n_classes = int(classes.max()) + 1
-    judged, truth = values, classes
-    if test_values is not None and test_classes is not None:
-        judged = to_floats("test_values", test_values).to(values)
-        truth = to_class_tensor("test_classes", test_classes).to(values.device)
-        check_axes(values=(values, "N L"), test_values=(judged, "M L"), test_classes=(truth, "M"))
-        check_finite("test_values", judged)
+    n_classes = int(members.max()) + 1
     most = max(sizes, default=0) * n_classes
-    path = elastic_net_path((values - mean) / deviation, classes, n_classes, n_steps, n_iterations, most)
+    path = elastic_net_path((values - mean) / deviation, members, n_classes, n_steps, n_iterations, most)
     n_nonzero = [int((weights != 0).sum()) for weights, _ in path]
     heads = []
     for size in sizes:
