@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 
+from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import BAND, INK, dots, lines, png, report_style, svg
 
 ROWS = [
@@ -99,6 +101,7 @@ def test_a_figure_is_a_png_and_an_svg_whose_ink_is_light_on_a_dark_page():
 DRAW = """
 import sys
 from pathlib import Path
+import numpy as np
 import pandas as pd
 from quantus_concepts.studies._kit.plots import dots, png, report_style, svg
 frame = pd.DataFrame({"name": ["$a$", "b"], "value": [0.5, 0.7], "low": [0.4, 0.6], "high": [0.6, 0.8]})
@@ -132,3 +135,22 @@ def test_a_matplotlibrc_in_the_working_directory_changes_no_figure_and_runs_noth
     assert not (tmp_path / "ran").exists()
     assert len((tmp_path / "drawn").read_bytes()) > 5000
     assert (tmp_path / "drawn").read_bytes() == (tmp_path.parent / "plain").read_bytes()
+
+
+def test_a_gallery_draws_pictures_maps_and_texts_in_their_cells():
+    picture, region = np.zeros((4, 8, 3)), np.zeros((4, 8), dtype=bool)
+    region[1:3, :4] = True
+    cells = [picture, np.full((4, 8), np.nan), "blue"]
+    row = GalleryRow("a long label", cells, ["", "", "below"], ["0.4", "", ""], ["k", "k", "#009E73"], region)
+    (ax,) = draw_gallery(["image", "map", "answer"], [row, row]).axes
+    assert [image.get_extent() for image in ax.images] == [
+        pytest.approx((0.03, 0.97, 0.735 + top, 0.265 + top)) for top in (0, 1.2)
+    ]
+    texts = {text.get_text(): text.get_position() for text in ax.texts}
+    assert texts["no map"] == pytest.approx((1.5, 1.7))
+    assert texts["below"][0] == texts["blue"][0] == texts["answer"][0] == 2.5
+    assert texts["0.4"] == pytest.approx((0.94, 1.905))
+    # The outline of the region, black below white, lies on the left half of the picture.
+    outline = np.concatenate([path.vertices for path in ax.collections[0].get_paths()])
+    assert outline.min(0) == pytest.approx((0.03, 0.265 + 0.47 / 4))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a long label"] * 2

@@ -95,8 +95,9 @@ class CLM(ConceptMetric):
     Notes
     -----
     Higher is better. Chance, in ``records[-1].chance``: a place is hit by white noise in ``alpha / 12`` of the images,
-    one of k places in 1 - (1 - alpha / 12)^k; NaN for a `threshold`. For "share" it is the share of the image that is
-    marked. A real part is hit more often, whatever the map shows, since parts and activations both sit on the object:
+    one of k places in 1 - (1 - alpha / 12)^k; NaN for a `threshold`, and for `specificity`, of which 0 is not chance.
+    For "share" it is the share of the image that is marked. A real part is hit more often, whatever the map shows,
+    since parts and activations both sit on the object:
     compare with the same maps on the parts of other images too. Images explained for one class share their ranking:
     ``records[-1].clusters`` holds the classes where concepts are ranked. NaN, counted by reason in
     ``records[-1].reasons``: no annotated pixel, no visible part, a map that cannot be used. Values, maps and hits are
@@ -328,7 +329,7 @@ class CLM(ConceptMetric):
         if self.specificity:
             rows = [name for name in observed.rows if name not in NOT_SPECIFIC]
             row, top = rows.index(observed.rows[row]), observed.specific_tops.index(self.top_l)
-            scores, chance = observed.specific[:, row, top, column].double().numpy(), np.zeros(n)
+            scores, chance = observed.specific[:, row, top, column].double().numpy(), np.full(n, np.nan)
         elif self.threshold is not None:
             chance = np.full(n, np.nan)
         elif observed.chance is not None:
@@ -358,12 +359,11 @@ class CLM(ConceptMetric):
 
     def _chance(self, hidden: np.ndarray) -> np.ndarray:
         """Return the mean chance (n,) of white noise at the best of the places (n, T, Q) that are not hidden."""
-        if self.threshold is not None:
+        if self.threshold is not None or self.specificity:
             return np.full(len(hidden), np.nan)
         chance = chance_at_places(torch.as_tensor(hidden), (self.alpha,))[..., 0].numpy()
         defined = (~np.isnan(chance)).sum(1)
-        means = np.zeros(len(chance)) if self.specificity else np.nansum(chance, 1) / np.maximum(defined, 1)
-        return np.where(defined > 0, means, np.nan)
+        return np.where(defined > 0, np.nansum(chance, 1) / np.maximum(defined, 1), np.nan)
 
     def _score_shares(
         self, maps: Tensor, masks: np.ndarray, why: np.ndarray

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
 
 from captum_concepts.attributions.methods import CONTROL_METHODS
 from quantus_concepts.comparison import compare
 from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
-from quantus_concepts.studies._kit.plots import BAND, GRID, INK, MARKERS, MUTED, PALETTE, WIDTH, add_legend, dots
+from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery, wrapped
+from quantus_concepts.studies._kit.plots import BAND, GRID, MARKERS, MUTED, PALETTE, WIDTH, add_legend, dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent
 from quantus_concepts.studies._kit.results import load_paper, names, pick
 from quantus_concepts.studies.attribution.global_method import TCAV
-from quantus_concepts.studies.attribution.study import GalleryRow, Results
+from quantus_concepts.studies.attribution.study import ExplainedImage, Results
 from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN, difference_verdict
 
 #: Methods without knowledge of the model.
@@ -155,7 +153,7 @@ def make_attribution_report(results: Results, *, data: str) -> Report:
     if len(results.layers):
         sections.append(Section("TCAV, a global method", [tcav_table(frame)], [layer_table(results.layers)]))
     maps = [
-        Picture(f"maps_{name.lower()}", draw_attributions(gallery), GALLERIES[name], wide=True)
+        Picture(f"maps_{name.lower()}", draw_gallery(*attribution_rows(gallery), cell=1.05), GALLERIES[name], wide=True)
         for name, gallery in results.galleries.items()
         if gallery
     ]
@@ -430,7 +428,7 @@ def draw_methods(scores: pd.DataFrame) -> Figure:
         ax.set(xlabel=label, ylim=(len(methods) - 0.5, -0.5))
         if write is percent:
             ax.set(xlim=(-6, 106), xticks=(0, 50, 100))
-        ax.set_yticks(places, [_wrapped(name, 16) for name in methods], fontsize=9)
+        ax.set_yticks(places, [wrapped(name, 16) for name in methods], fontsize=9)
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
     add_legend(ax, {"random map, 95 % interval": Patch(color=BAND)})
@@ -459,39 +457,12 @@ def draw_curves(curves: pd.DataFrame, drops: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_attributions(rows: list[GalleryRow]) -> Figure:
-    """Draw for each row the image with the outline of its region, then its maps with their mean inside."""
-    columns = [name for name in rows[0].maps if all(name in row.maps for row in rows)]
-    size = (1.2 + 1.05 * (1 + len(columns)), 0.5 + 1.05 * len(rows))
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(len(rows), 1 + len(columns), squeeze=False)
-    edge = [withStroke(linewidth=2, foreground="black")]
-    for axes, row in zip(panels, rows, strict=True):
-        axes[0].imshow(row.image)
-        axes[0].set_ylabel(_wrapped(row.label, 13), rotation=0, ha="right", va="center", fontsize=8.5)
-        for ax, name in zip(axes[1:], columns, strict=True):
-            values, inside = row.maps[name]
-            ax.imshow(values, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
-            place = {"transform": ax.transAxes, "ha": "right", "va": "bottom", "fontsize": 7.5}
-            ax.text(0.97, 0.03, number(inside), color="white", path_effects=edge, **place)
-        for ax in axes:
-            _outline(ax, row)
-    for ax, title in zip(panels[0], ["image", *columns], strict=True):
-        ax.set_title(_wrapped(title, 13), fontsize=8.5, color=INK)
-    return figure
-
-
-def _outline(ax: Axes, row: GalleryRow) -> None:
-    height, width = row.mask.shape
-    if row.mask.any() and not row.mask.all():
-        # A frame of zeros closes the outline where the object touches the border.
-        mask = np.pad(np.asarray(row.mask, dtype=float), 1)
-        for colour, thickness in (("black", 1.7), ("white", 0.8)):
-            across, down = np.arange(width + 2) - 1, np.arange(height + 2) - 1
-            ax.contour(across, down, mask, levels=[0.5], colors=[colour], linewidths=[thickness])
-    ax.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
-    ax.spines[:].set_visible(False)
-
-
-def _wrapped(text: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+def attribution_rows(images: list[ExplainedImage]) -> tuple[list[str], list[GalleryRow]]:
+    """Return the columns and rows of a gallery: image and maps, the region outlined, with each map's mean inside."""
+    columns = [name for name in images[0].maps if all(name in image.maps for image in images)]
+    rows = []
+    for image in images:
+        maps = [image.maps[name] for name in columns]
+        cells, corners = [image.image, *(values for values, _ in maps)], ["", *(number(inside) for _, inside in maps)]
+        rows.append(GalleryRow(image.label, cells, corners=corners, region=image.mask))
+    return ["image", *columns], rows

@@ -94,7 +94,7 @@ class Scoring:
         return {"methods": [*self.methods], **self.of_methods, "seed": self.seed, "device": self.device}
 
 
-class GalleryRow(NamedTuple):
+class ExplainedImage(NamedTuple):
     """An image, the region that is scored in it, and by method or model a map and its mean inside the region."""
 
     label: str
@@ -114,7 +114,7 @@ class Results(NamedTuple):
     frame: pd.DataFrame
     premises: pd.DataFrame
     checks: pd.DataFrame
-    galleries: dict[str, list[GalleryRow]]
+    galleries: dict[str, list[ExplainedImage]]
     layers: pd.DataFrame
     details: dict[str, str]
     images: pd.DataFrame
@@ -220,7 +220,7 @@ def premise_table(checks: pd.DataFrame) -> pd.DataFrame:
 
 def score_absolute(
     folder: RunFolder, data: AttributionData, models: Models, scoring: Scoring
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[GalleryRow]], dict[str, str]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[ExplainedImage]], dict[str, str]]:
     """Score MCS, IDR and IIR; return the scores of images, the table, the galleries and details of the patches."""
     test, bare = data.test, data.test.with_view("0s").images
     n_images, n_patches = (min(count, len(test)) for count in (scoring.n_images, scoring.n_patches))
@@ -301,7 +301,7 @@ def score_change(
 
 def score_commonality(
     folder: RunFolder, data: AttributionData, models: Models, scoring: Scoring
-) -> tuple[pd.DataFrame, pd.DataFrame, list[GalleryRow]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, list[ExplainedImage]]:
     """Explain the target scene with the common object under every f_s^k; return curves, accuracies and a gallery."""
     # Asked for only where the data have a common object.
     test = cast("Callable[[float, str], ObjectsOnScenes]", data.with_common_object)(1.0, "test")
@@ -323,7 +323,7 @@ def score_commonality(
         for k, model in family.items()
     }
     gallery = [
-        GalleryRow(method, first.image, first.mask, {k: row.maps[method] for k, row in across.items()})
+        ExplainedImage(method, first.image, first.mask, {k: row.maps[method] for k, row in across.items()})
         for first in [next(iter(across.values()))]
         for method in first.maps
         if all(method in row.maps for row in across.values())
@@ -356,7 +356,7 @@ LABELS = {
 
 def make_gallery(
     metric: str, pair: tuple[Subject, Subject], scores: pd.DataFrame, data: ComposedDataset, scoring: Scoring
-) -> list[GalleryRow]:
+) -> list[ExplainedImage]:
     """Explain some images that enter a metric: for each a line for each subject."""
     entering = pick(scores, metric=metric).dropna(subset="score")["image"]
     chosen = torch.zeros(len(pair[0])).bool()
@@ -382,7 +382,7 @@ def shown_rows(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) -> l
     return sorted([*different, *(row for row in rows if row not in different)][:count])
 
 
-def explain_image(label: str, subject: Subject, row: int, masks: Images, scoring: Scoring) -> GalleryRow:
+def explain_image(label: str, subject: Subject, row: int, masks: Images, scoring: Scoring) -> ExplainedImage:
     """Explain one image of a subject with every method that does not fail."""
     image = subject.batch([row])
     alone = Subject(subject.model, image, subject.labels[row : row + 1])
@@ -393,4 +393,4 @@ def explain_image(label: str, subject: Subject, row: int, masks: Images, scoring
         for name, result in results.items()
         if not result.failure
     }
-    return GalleryRow(label, image[0].permute(1, 2, 0).clamp(0, 1).numpy(), mask[0, 0].numpy(), maps)
+    return ExplainedImage(label, image[0].permute(1, 2, 0).clamp(0, 1).numpy(), mask[0, 0].numpy(), maps)

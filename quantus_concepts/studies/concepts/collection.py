@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 import typer
@@ -27,15 +26,10 @@ from quantus_concepts.studies.concepts.data import (
     load_concept_data,
     same_images,
 )
+from quantus_concepts.studies.concepts.models import SeedModels, Settings, normalisation_text
+from quantus_concepts.studies.concepts.pictures import EXPLORER, SeedPictures
 from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
-from quantus_concepts.studies.concepts.study import (
-    EXPLORER,
-    RANDOM_MAPS,
-    TOPS,
-    OneSeed,
-    Settings,
-    normalisation_text,
-)
+from quantus_concepts.studies.concepts.scores import RANDOM_MAPS, TOPS, SeedScores
 
 #: What a model of the user's is called in results.csv, with its name.
 OWN = "concept model"
@@ -48,13 +42,11 @@ class Collected:
     """All numbers, and what the page says of the images of the first seed."""
 
     frame: pd.DataFrame
-    #: Scores of the images that are compared, and the correlations of each concept in each random bank, by seed.
-    compared: pd.DataFrame
-    draws: pd.DataFrame
+    #: Scores of images, classes and concepts in each random bank (`SeedScores.observed`), by seed.
+    observed: pd.DataFrame
     gallery: Figure
     images: str
     by_class: bool
-    is_whole_cub: bool
     #: Whether seeds share their images; whether the small networks are trained.
     same_images: bool
     trains: bool
@@ -82,20 +74,19 @@ def collect(
     """Build and score the models of every seed: of the first network all, of others the post-hoc model."""
     network, *others = networks
     frames: list[pd.DataFrame] = []
-    images: list[pd.DataFrame] = []
-    draws: list[pd.DataFrame] = []
+    observed: list[pd.DataFrame] = []
     rivals: dict[str, list[Rival]] = {}
-    about: dict[str, Any] = {}
+    described, gallery, by_class = "", Figure(), False
     for number, data in enumerate(load_concept_data(source, network)):
         seed = source.seeds[number]
         if settings.progress:
             with hide_bars():
                 typer.echo(f"Seed {seed} ({number + 1} of {len(source.seeds)})", err=True)
         folder.note(*data.notes)
-        one_seed = OneSeed(folder, settings, network, data, seed, first=number == 0)
-        frames.append(_columns(one_seed.scores().assign(seed=seed)))
-        images.append(one_seed.images().assign(seed=seed))
-        draws.append(one_seed.draws().assign(seed=seed))
+        run = SeedModels(folder, settings, network, data, seed, first=number == 0)
+        scores = SeedScores(run)
+        frames.append(_columns(scores.table().assign(seed=seed)))
+        observed.append(scores.observed().assign(seed=seed))
         drawn = number if network is None else 0
         for rival in [
             *(score_backbone(folder, source, settings, other, drawn, seed) for other in others if other is not None),
@@ -103,24 +94,32 @@ def collect(
         ]:
             rivals.setdefault(rival.name, []).append(rival)
         if number == 0:
+            pictures = SeedPictures(run)
             counts = f"{len(data.train)} training and {len(data.test)} test images"
-            names = f"{data.n_classes} classes, {len(data.concept_names)} concepts"
-            about = {"images": f"{data.title}: {counts}, {names}", "by_class": data.by_class}
-            about |= {"is_whole_cub": data.is_whole_cub, "gallery": one_seed.gallery()}
+            described = f"{data.title}: {counts}, {data.n_classes} classes, {len(data.concept_names)} concepts"
+            gallery, by_class = pictures.gallery(), data.by_class
             if settings.explore:
-                folder.write(EXPLORER, one_seed.explorer())
-    about |= {"same_images": source.data != "painted", "trains": network is None}
-    about |= {"name": "the small network" if network is None else network.source}
-    about["rivals"] = [
+                folder.write(EXPLORER, pictures.explorer())
+    joined = [
         Rival(
             name,
             seeds[0].kind,
             pd.concat([rival.frame for rival in seeds], ignore_index=True),
-            pd.concat([rival.compared for rival in seeds], ignore_index=True),
+            pd.concat([rival.observed for rival in seeds], ignore_index=True),
         )
         for name, seeds in rivals.items()
     ]
-    return Collected(*(pd.concat(parts, ignore_index=True) for parts in (frames, images, draws)), **about)
+    return Collected(
+        pd.concat(frames, ignore_index=True),
+        pd.concat(observed, ignore_index=True),
+        gallery,
+        described,
+        by_class,
+        same_images=source.data != "painted",
+        trains=network is None,
+        name="the small network" if network is None else network.source,
+        rivals=joined,
+    )
 
 
 def score_backbone(
@@ -129,9 +128,9 @@ def score_backbone(
     """Score the post-hoc model of another backbone on the images of a seed."""
     data = replace(learnable_concepts(source, same_images(source, network, seed_number)), has_oracle=False)
     small = replace(settings, interventions=False, sweep=False)
-    one_seed = OneSeed(folder, small, network, data, seed, first=seed == source.seeds[0])
-    frame, compared = one_seed.scores().assign(seed=seed), one_seed.images().assign(seed=seed)
-    return Rival(network.source, POST_HOC, _columns(frame), compared)
+    scores = SeedScores(SeedModels(folder, small, network, data, seed, first=seed == source.seeds[0]))
+    frame, observed = scores.table().assign(seed=seed), scores.observed().assign(seed=seed)
+    return Rival(network.source, POST_HOC, _columns(frame), observed)
 
 
 def score_own(
@@ -169,8 +168,8 @@ def score_own(
     key: dict[str, object] = {"settings": folder.settings, "device": str(settings.device), "model": own.name}
     key |= {"data": data.fingerprint, "drawn": seed_number, "weights": own.fingerprint}
     state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key, run))
-    frame, compared = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
-    return Rival(own.name, OWN, _columns(frame), compared)
+    frame, observed = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
+    return Rival(own.name, OWN, _columns(frame), observed)
 
 
 def _columns(frame: pd.DataFrame) -> pd.DataFrame:

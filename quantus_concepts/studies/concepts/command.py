@@ -185,9 +185,9 @@ def benchmark_concepts(
     from quantus_concepts.studies._kit.report import write_report
     from quantus_concepts.studies.concepts.collection import collect
     from quantus_concepts.studies.concepts.data import Source
+    from quantus_concepts.studies.concepts.models import Settings, load_backbone
     from quantus_concepts.studies.concepts.report import build_report
     from quantus_concepts.studies.concepts.rivals import load_model
-    from quantus_concepts.studies.concepts.study import Settings, load_backbone
 
     place = torch_device(device)
     settings |= {"backbone": settings.get("backbone", specs[0]), "seeds": str(n_seeds)}

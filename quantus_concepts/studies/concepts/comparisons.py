@@ -27,7 +27,7 @@ from quantus_concepts.metrics.concepts.names import (
     PART_SPECIFICITY,
     SCORE,
 )
-from quantus_concepts.painted.subject import POST_HOC, TRADITIONAL
+from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import image_intervals, pick
 from quantus_concepts.verdicts import ACCURACY, CHANCE, RANKINGS
@@ -197,7 +197,7 @@ def with_image_intervals(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFra
 
     Those that have no score of each image keep the interval over seeds.
     """
-    rows, own = rows.copy(), images[~images["metric"].isin(OF_CLASSES) & (images["baseline"].fillna("") == "")]
+    rows, own = rows.copy(), images[(images["image"] >= 0) & (images["baseline"].fillna("") == "")]
     for row in image_intervals(own, ["model", *KEYS], bounds_of).to_dict("records"):
         about = {name: None if pd.isna(row[name]) else row[name] for name in KEYS}
         chosen = pick(rows, model=row["model"], set="all", what=SCORE, **about).index
@@ -205,33 +205,33 @@ def with_image_intervals(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFra
     return rows
 
 
-def mean_draws(draws: pd.DataFrame, explanation: str, concepts: Sequence[str]) -> np.ndarray:
+def mean_draws(observed: pd.DataFrame, explanation: str, concepts: Sequence[str]) -> np.ndarray:
     """Return what each random bank (n, L) scores for each concept, the mean over seeds."""
-    chosen = pick(draws, explanation=explanation)
+    chosen = pick(observed, model=RANDOM, metric=CGIM_CORRELATION, explanation=explanation)
     if chosen.empty:
         return np.full((0, len(concepts)), np.nan)
     means = chosen.groupby(["draw", "item"])["value"].mean().unstack()
     return means.reindex(columns=list(concepts)).to_numpy(float)
 
 
-def discoveries_of(rows: pd.DataFrame, draws: pd.DataFrame, explanation: str) -> tuple[pd.DataFrame, Discoveries]:
+def discoveries_of(rows: pd.DataFrame, observed: pd.DataFrame, explanation: str) -> tuple[pd.DataFrame, Discoveries]:
     """Return the concepts of the post-hoc model by one ranking, and which lie outside their own random range."""
     items = pick(rows, model=POST_HOC, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
     items = items[(items["what"] == ITEM) & items["value"].notna()]
-    found = find_discoveries(items["value"].to_numpy(float), mean_draws(draws, explanation, list(items["item"])))
+    found = find_discoveries(items["value"].to_numpy(float), mean_draws(observed, explanation, list(items["item"])))
     return items, found
 
 
-def with_own_ranges(rows: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
+def with_own_ranges(rows: pd.DataFrame, observed: pd.DataFrame) -> pd.DataFrame:
     """Return numbers in which each concept has the range of the means over seeds of its random banks."""
     rows = rows.copy()
-    for explanation in dict.fromkeys(draws["explanation"]):
+    for explanation in dict.fromkeys(pick(observed, model=RANDOM)["explanation"]):
         chosen = pick(rows, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
         chosen = chosen[chosen["what"] == ITEM]
         names = list(dict.fromkeys(chosen["item"]))
         ends = {
             name: baseline_range(column)
-            for name, column in zip(names, mean_draws(draws, explanation, names).T, strict=True)
+            for name, column in zip(names, mean_draws(observed, explanation, names).T, strict=True)
         }
         rows.loc[chosen.index, ["random_low", "random_high"]] = [ends[name] for name in chosen["item"]]
     return rows

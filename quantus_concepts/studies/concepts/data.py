@@ -106,11 +106,6 @@ class BenchmarkData:
         return any(len(of_class) > 1 for of_class in rows) and all(bool((part == part[0]).all()) for part in rows)
 
     @property
-    def is_whole_cub(self) -> bool:
-        """Whether the images and classes are all of CUB-200-2011, as in the paper."""
-        return (len(self.train) + len(self.test), self.n_classes) == (11_788, 200)
-
-    @property
     def fingerprint(self) -> str:
         """Return what tells data apart: all labels, and the images that are in memory."""
         several = (self.train, self.test)

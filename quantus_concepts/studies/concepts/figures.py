@@ -181,8 +181,8 @@ def histograms(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], concept_names: Sequence[str]) -> Figure:
-    """Draw images with their concepts and maps, as `OneSeed` keeps them."""
+def concept_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], concept_names: Sequence[str]) -> Figure:
+    """Draw images with their concepts and maps, as `SeedPictures` keeps them."""
     titles = [
         f"{'' if guess == label else 'WRONG '}true: {readable_name(class_names[label])}\n"
         f"predicted: {readable_name(class_names[guess])}"

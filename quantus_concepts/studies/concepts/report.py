@@ -82,8 +82,8 @@ DIFFERENCES = dict.fromkeys([ACCURACY, "CEM", CEM_GAIN, PART_SPECIFICITY, "CLM"]
 def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int, explorer: bool) -> Report:
     """Declare the report of models with these concept `values`; `paper` puts the paper's rows beside ours."""
     frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
-    seeds, draws = list(dict.fromkeys(frame["seed"])), collected.draws
-    rows = with_verdicts(with_own_ranges(joined(frame, collected.compared, collected.same_images), draws))
+    seeds, observed = list(dict.fromkeys(frame["seed"])), collected.observed
+    rows = with_verdicts(with_own_ranges(joined(frame, observed, collected.same_images), observed))
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
     place: list[Table | Picture] = []
     if not pick(rows, metric="CLM").empty:
@@ -97,13 +97,13 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     )
     correlation, cgim = importance_tables(rows)
     histograms = Picture("cgim_histograms", figures.histograms(rows), figures.HISTOGRAMS)
-    important: list[Table | Picture] = [correlation, discoveries_table(rows, draws), cgim, histograms]
+    important: list[Table | Picture] = [correlation, discoveries_table(rows, observed), cgim, histograms]
     important += [*figures.extremes(rows), values_table(rows, values)]
     sections = [
         Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected, rows)]),
         Section("Are the concepts present?", presence_tables(rows, published, whose)),
         Section("Are they in the right place?", place),
-        Section("Are they important where they belong?", important, full_tables(rows, draws)),
+        Section("Are they important where they belong?", important, full_tables(rows, observed)),
         Section("Does it listen to corrections?", *figures.interventions(rows)),
         Section("Gallery", [shown]),
         Section(
@@ -117,7 +117,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     n_seeds = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     return Report(
         "Are the concepts real, present, and in the right place?",
-        verdicts(rows, draws, whose),
+        verdicts(rows, observed, whose),
         Picture(
             "presence_and_place",
             figures.presence_and_place(rows, whose),
@@ -133,24 +133,24 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     )
 
 
-def joined(frame: pd.DataFrame, compared: pd.DataFrame, same_images: bool) -> pd.DataFrame:
+def joined(frame: pd.DataFrame, observed: pd.DataFrame, same_images: bool) -> pd.DataFrame:
     """Average over seeds; seeds that share their images have intervals over both where there are scores of images."""
     # Random banks have the kinds of row that models have, so that each number finds its range.
     frame = frame.astype({"l": float}).assign(what=kinds_of_rows(frame))
     rows = join_seeds(frame, RANDOM, bounds_of)
     # The random banks have the values of the first post-hoc model.
     rows.loc[rows["model"].isin(map(values_name, VALUES)), ["random_low", "random_high"]] = math.nan
-    return with_image_intervals(rows, compared) if same_images and frame["seed"].nunique() > 1 else rows
+    return with_image_intervals(rows, observed) if same_images and frame["seed"].nunique() > 1 else rows
 
 
-def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdict]:
+def verdicts(rows: pd.DataFrame, observed: pd.DataFrame, whose: str) -> list[Verdict]:
     """Return the answers on accuracy, presence, place and importance: in all images first, by the fixed rankings."""
     ours = pick(rows, model=POST_HOC, what=SCORE)
 
     def by_ranking(question: str, metric: str, write: Writer = percent, **where: float | str) -> list[Verdict]:
         return [
             Verdict.of(
-                question.format(f"by {name}", counts=own_range(rows, draws, name)),
+                question.format(f"by {name}", counts=own_range(rows, observed, name)),
                 one(ours, metric=metric, explanation=name, **where),
                 write=write,
             )
@@ -173,16 +173,16 @@ def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdic
     ]
 
 
-def own_range(rows: pd.DataFrame, draws: pd.DataFrame, ranking: str) -> str:
+def own_range(rows: pd.DataFrame, observed: pd.DataFrame, ranking: str) -> str:
     """Count the concepts above and below their own random range, with what luck brings."""
-    items, found = discoveries_of(rows, draws, ranking)
+    items, found = discoveries_of(rows, observed, ranking)
     counts = f"{found.n_above} of {len(items)} concepts above own range, {found.n_below} below"
     return f"{counts}; {found.n_by_luck:.1f} by luck"
 
 
 def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
     """Return the paired differences of models, and of maps and their baselines."""
-    compared = compare_answers(collected.compared, collected.same_images)
+    compared = compare_answers(collected.observed, collected.same_images)
     models = {*compared["a"]} if not knows_classes(pick(rows, model=POST_HOC)) else set()
     caption = "On the same images, in % and percentage points (CGIM correlation: over classes): the first concept, and "
     caption += f"maps at α = 1. p-values are corrected for all rows (Holm). {NO_ZERO}"
@@ -216,12 +216,12 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     """Return the numbers of each backbone and each model of the user's, and the paired differences of all of them."""
     if not collected.rivals:
         return []
-    tables = {collected.name: collected.compared} | {rival.name: rival.compared for rival in collected.rivals}
+    tables = {collected.name: collected.observed} | {rival.name: rival.observed for rival in collected.rivals}
     of_model = {collected.name: pick(rows, model=POST_HOC, what=SCORE)}
     for rival in collected.rivals:
-        own = pick(joined(rival.frame, rival.compared, collected.same_images), model=POST_HOC, what=SCORE)
+        own = pick(joined(rival.frame, rival.observed, collected.same_images), model=POST_HOC, what=SCORE)
         if RANDOM not in set(rival.frame["model"]):
-            own = with_chance(own, rival.compared)
+            own = with_chance(own, rival.observed)
         of_model[rival.name] = with_verdicts(own)
     unknowing = [name for name, own in of_model.items() if not knows_classes(own)]
     concepts = {name: concepts_of(images) for name, images in tables.items()}
@@ -369,11 +369,11 @@ def values_table(rows: pd.DataFrame, values: str) -> Table:
     return Table("values", title, cells, ["name", "explanation"], ["model"], DIFFERENCES, caption)
 
 
-def discoveries_table(rows: pd.DataFrame, draws: pd.DataFrame) -> Table:
+def discoveries_table(rows: pd.DataFrame, observed: pd.DataFrame) -> Table:
     """Count the concepts outside their own random range."""
     counts, fewest = [], 1
     for ranking, name in RANKINGS.items():
-        items, found = discoveries_of(rows, draws, ranking)
+        items, found = discoveries_of(rows, observed, ranking)
         up = items["value"].to_numpy(float) > items["random_high"].to_numpy(float)
         columns: dict[str, float] = {
             "concepts": len(items),
@@ -456,11 +456,11 @@ def defined_table(rows: pd.DataFrame) -> Table:
     return Table("defined", "Scores that were defined", cells, ["name"], ["model"], caption=caption)
 
 
-def full_tables(rows: pd.DataFrame, draws: pd.DataFrame) -> list[Table]:
+def full_tables(rows: pd.DataFrame, observed: pd.DataFrame) -> list[Table]:
     """Return all correlations by name, as the paper's Tables 6 to 8, and how well the directions know the concepts."""
     tables, passed = [], set()
     for ranking in RANKINGS:
-        items, found = discoveries_of(rows, draws, ranking)
+        items, found = discoveries_of(rows, observed, ranking)
         passed |= {(ranking, name) for name in items.loc[found.passed, "item"]}
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
         items = pick(rows, what=ITEM, item_kind=kind)

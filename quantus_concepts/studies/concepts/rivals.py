@@ -29,8 +29,8 @@ class Rival:
     #: What the model is called in results.csv.
     kind: str
     frame: pd.DataFrame
-    #: Scores of the images.
-    compared: pd.DataFrame
+    #: Scores of images and classes.
+    observed: pd.DataFrame
 
 
 @dataclass(frozen=True)

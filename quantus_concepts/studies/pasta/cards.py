@@ -7,13 +7,11 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from markupsafe import Markup
-from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -24,7 +22,6 @@ from captum_concepts.texts import readable_name
 from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.pasta.encoders.overlay import overlay_maps, unit_maps
-from quantus_concepts.studies._kit.plots import INK
 from quantus_concepts.studies._kit.report import render
 
 N_CONCEPTS = 15
@@ -33,48 +30,6 @@ QUALITY = 86
 MEGABYTE = 1_000_000
 #: The page on which people answer.
 RATING_PAGE = "rate.html"
-
-
-@dataclass(frozen=True)
-class GalleryRow:
-    """One row of a gallery: pictures (H, W, 3), maps (H, W) in [0, 1], or texts, and a line below each."""
-
-    label: str
-    cells: Sequence[np.ndarray | str]
-    texts: Sequence[str] = ()
-
-
-def draw_cards(columns: Sequence[str], rows: Sequence[GalleryRow]) -> Figure:
-    """Draw rows of pictures below the names of their columns."""
-    figure = Figure(figsize=(1.3 + 1.25 * len(columns), 0.4 + 1.32 * len(rows)), layout="constrained")
-    panels = figure.subplots(len(rows), len(columns), squeeze=False)
-    for line, row in zip(panels, rows, strict=True):
-        line[0].set_ylabel(_lines(row.label), rotation=0, ha="right", va="center", fontsize=9, color=INK)
-        texts = row.texts or [""] * len(row.cells)
-        for panel, cell, text in zip(line, row.cells, texts, strict=True):
-            panel.set(xticks=[], yticks=[])
-            panel.spines[:].set_visible(False)
-            panel.set_xlabel(text, fontsize=9, color=INK, labelpad=2)
-            if isinstance(cell, str):
-                panel.text(0, 1, cell, transform=panel.transAxes, ha="left", va="top", fontsize=8, color=INK)
-            elif np.isnan(cell).any():
-                panel.text(0.5, 0.5, "no map", transform=panel.transAxes, ha="center", fontsize=9, color=INK)
-            else:
-                panel.imshow(cell, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
-    for panel, name in zip(panels[0], columns, strict=True):
-        panel.set_title(_lines(name), fontsize=9, color=INK)
-    return figure
-
-
-def _lines(text: str, length: int = 14) -> str:
-    """Break a text between words into lines of about a length."""
-    lines = [""]
-    for word in text.replace(" %", "\u00a0%").split(" "):
-        if lines[-1] and len(lines[-1]) + len(word) > length:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
 
 
 def pixels(image: Tensor) -> np.ndarray:

@@ -32,10 +32,11 @@ from quantus_concepts.pasta.encoders.overlay import unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
+from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
-from quantus_concepts.studies.pasta.cards import GalleryRow, draw_cards, pixels, shown_picture, top_concepts
+from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
 from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
 from quantus_concepts.studies.pasta.metrics import Measured, measure_methods, metric_sections
 from quantus_concepts.studies.pasta.report import (
@@ -350,7 +351,7 @@ def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -
     """Return a section for each use of the score."""
     ranked = [
         Picture(
-            name, draw_cards(["image", "explanation"], rows), f"Explanations with the {name} score ({used.question})."
+            name, draw_gallery(["image", "explanation"], rows), f"Explanations with the {name} score ({used.question})."
         )
         for name, rows in ranked_rows(pick(scored, seed=scored["seed"].min()), ratings, used.question).items()
     ]
@@ -363,7 +364,7 @@ def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -
         "What the choice does to faithfulness: means over images with 95 % intervals.",
     )
     pictures = [
-        Picture(name, draw_cards(["image", "perturbed", "map before", "map after"], rows), caption)
+        Picture(name, draw_gallery(["image", "perturbed", "map before", "map after"], rows), caption)
         for name, rows, caption in (
             (
                 "light",
@@ -375,7 +376,7 @@ def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -
         if rows
     ]
     columns = ["image", *(f"λ = {name}" for name in names(used.steering, "name"))]
-    steered = Picture("steering", draw_cards(columns, used.steered), "RISE with growing weight λ of the score.")
+    steered = Picture("steering", draw_gallery(columns, used.steered), "RISE with growing weight λ of the score.")
     return [
         Section("Best and worst explanations", ranked),
         Section(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_concepts.texts import readable_name
 from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
+from quantus_concepts.studies._kit.galleries import GalleryRow
 from quantus_concepts.studies._kit.plots import INK, PALETTE
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
@@ -66,31 +66,13 @@ def read_answers(models: Mapping[str, ConceptModel], pairs: KeptPairs, rows: Seq
     return pd.DataFrame(answers, columns=["place", "substitution", "model", "options", "answer"])
 
 
-def draw_substitutions(gallery: Gallery) -> Figure:
-    """Draw the images, and beside them the answers of each model on the image after."""
+def answer_rows(gallery: Gallery) -> tuple[list[str], list[GalleryRow]]:
+    """Return the columns and rows of a gallery: the images, and the answers of each model on the image after."""
     names = list(dict.fromkeys(gallery.answers["model"]))
-    columns = ["before", "after", *(GALLERY_COLUMNS[name] for name in names)]
-    n_rows = len(gallery.images)
-    figure = Figure(figsize=(1.6 + 0.9 * len(columns), 0.5 + 0.9 * n_rows), layout="constrained")
-    # One pair of axes for everything: many take longer than the models.
-    ax = figure.add_subplot()
+    rows = []
     for place, images in enumerate(gallery.images):
-        for column, image in enumerate(images):
-            ends = (column + 0.03, column + 0.97, place + 0.97, place + 0.03)
-            ax.imshow(image.permute(1, 2, 0).numpy(), extent=ends)
-    for row in gallery.answers.to_dict("records"):
-        at = (names.index(row["model"]) + 2.5, row["place"] + 0.5)
-        ax.text(*at, row["options"], ha="center", va="center", fontsize=9, color=COLOURS[row["answer"]])
-    for column, title in enumerate(columns):
-        ax.text(column + 0.5, -0.06, title, ha="center", va="bottom", fontsize=8, color=INK)
-    labels = gallery.answers.drop_duplicates("place")
-    ax.set_yticks(labels["place"] + 0.5, labels["substitution"], fontsize=9)
-    ax.set_xlim(0, len(columns))
-    ax.set_ylim(n_rows, 0)
-    ax.set_xticks([])
-    ax.tick_params(length=0, labelcolor=INK)
-    # To the right: room for what is written on the left.
-    ax.set_aspect("equal", anchor="E")
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-    return figure
+        answers = gallery.answers[gallery.answers["place"] == place].set_index("model").loc[names]
+        cells = [*(image.permute(1, 2, 0).numpy() for image in images), *answers["options"]]
+        colours = [INK, INK, *answers["answer"].map(COLOURS)]
+        rows.append(GalleryRow(answers["substitution"].iloc[0], cells, colours=colours))
+    return ["before", "after", *(GALLERY_COLUMNS[name] for name in names)], rows

@@ -12,11 +12,12 @@ from captum_concepts.texts import readable_name
 from quantus_concepts.comparison import compare
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
+from quantus_concepts.studies._kit.galleries import draw_gallery
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent
 from quantus_concepts.studies._kit.results import PAPER, UNBOUNDED, join_seeds, load_paper, names, one, pick
 from quantus_concepts.studies.substitution import kinds
-from quantus_concepts.studies.substitution.gallery import Gallery, draw_substitutions
+from quantus_concepts.studies.substitution.gallery import Gallery, answer_rows
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
 from quantus_concepts.studies.substitution.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, difference_verdict
@@ -110,7 +111,12 @@ def make_report(
             "The image before and after, and the options of the touched group that each model (hard labels per class) "
             "predicts for the image after. Green: only the one put in; orange: the one taken out."
         )
-        sections.append(Section("What was said", [Picture("gallery", draw_substitutions(gallery), caption, wide=True)]))
+        sections.append(
+            Section(
+                "What was said",
+                [Picture("gallery", draw_gallery(*answer_rows(gallery), cell=0.9), caption, wide=True)],
+            )
+        )
     images, n_seeds = one(every, metric="S+", model=RECITER), frame["seed"].nunique()
     count = 0 if images is None else int(images["n"])
     what = "the images of SUB" if published else "painted birds with one attribute replaced"

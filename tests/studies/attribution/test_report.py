@@ -16,7 +16,7 @@ from quantus_concepts.studies._kit.plots import report_style
 from quantus_concepts.studies._kit.report import Report, Table, write_report
 from quantus_concepts.studies.attribution.data import CHANGES
 from quantus_concepts.studies.attribution.report import GREY, make_attribution_report
-from quantus_concepts.studies.attribution.study import GalleryRow, Results, premise_table, tidy
+from quantus_concepts.studies.attribution.study import ExplainedImage, Results, premise_table, tidy
 
 QUANTITIES = ("accuracy with", "accuracy without", "accuracy only", "remains correct", "median KL same")
 QUANTITIES += ("median KL changed", "chance")
@@ -77,7 +77,7 @@ def results(methods: dict[str, float] = METHODS, checks: tuple[pd.DataFrame, ...
         pd.DataFrame({"model": "f_s^k", "metric": name, "k": LEVELS, "value": v, "n": 50}) for name, v in accuracies
     ]
     table = pd.concat(checks, ignore_index=True)
-    image = GalleryRow("x", np.zeros((4, 4, 3)), np.eye(4, dtype=bool), {"Grad-CAM": (np.eye(4), 0.5)})
+    image = ExplainedImage("x", np.zeros((4, 4, 3)), np.eye(4, dtype=bool), {"Grad-CAM": (np.eye(4), 0.5)})
     layers = pd.DataFrame({"model": ["f_o"], "layer": ["mix"], "value": [0.9], "random concepts": [0.5], "p": [0.01]})
     return Results(
         tidy([numbers(methods)], 0),

@@ -30,8 +30,11 @@ from quantus_concepts.studies._kit.options import NClasses, NConcepts, option_na
 from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts import command, study
+from quantus_concepts.studies.concepts import command
 from quantus_concepts.studies.concepts.data import Source, load_concept_data
+from quantus_concepts.studies.concepts.models import SeedModels
+from quantus_concepts.studies.concepts.pictures import SeedPictures
+from quantus_concepts.studies.concepts.scores import SeedScores
 from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
@@ -93,9 +96,10 @@ def test_the_page_is_well_formed_and_what_it_links_is_there(finished):
 
 def test_a_finished_run_makes_nothing_again(finished, monkeypatch):
     again = raising(AssertionError("made again"))
-    for name in ("_run", "_shown", "_explorer"):
-        monkeypatch.setattr(study.OneSeed, name, again)
-    monkeypatch.setattr(study.OneSeed, "models", property(again))
+    monkeypatch.setattr(SeedScores, "_state", again)
+    for name in ("_shown", "_explorer"):
+        monkeypatch.setattr(SeedPictures, name, again)
+    monkeypatch.setattr(SeedModels, "models", property(again))
     out = shutil.copytree(finished, "out")
     Path(out, "report.html").unlink()
     assert main([*RECORDED, str(out)]) == 0

@@ -91,7 +91,7 @@ def mean_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 #: Accuracies of a model that knows its classes.
 KNOWS = [row(POST_HOC, "accuracy", 0.75), row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
-NO_DRAWS = pd.DataFrame(columns=["explanation", "item", "draw", "value", "seed"])
+NO_DRAWS = pd.DataFrame(columns=["model", "metric", "explanation", "item", "draw", "value", "seed"])
 
 
 def told(rows: pd.DataFrame, draws: pd.DataFrame = NO_DRAWS) -> dict[str, str]:
@@ -156,7 +156,7 @@ def test_a_difference_of_a_model_without_verdict_has_none(of):
     theirs = theirs[:1] if "without" in of else theirs
     compared = pd.concat([scored(POST_HOC, 19), scored("plain backbone", 2)], ignore_index=True)
     rivals = [Rival("theirs", POST_HOC, theirs, scored(POST_HOC, 2))]
-    collected = Collected(own, compared, NO_DRAWS, None, "", False, False, True, False, "ours", rivals)
+    collected = Collected(own, compared, None, "", False, True, False, "ours", rivals)
     of_rivals = rivals_tables(collected, mean_rows(own))[1]
     expected = "no verdict" if of in ("study", "rival") else "above 0"
     for table, said in (
@@ -200,7 +200,9 @@ def drawn(names: list[str], n_draws: int) -> pd.DataFrame:
     """Return correlations of random banks, which have the same range for all concepts."""
     values = np.linspace(-0.5, 0.5, n_draws)
     rows = [("value", name, draw, value) for name in names for draw, value in enumerate(values)]
-    return pd.DataFrame(rows, columns=["explanation", "item", "draw", "value"]).assign(seed=4)
+    return pd.DataFrame(rows, columns=["explanation", "item", "draw", "value"]).assign(
+        seed=4, model=RANDOM, metric="CGIM correlation"
+    )
 
 
 @pytest.mark.parametrize(("n_draws", "marks"), [(39, 0), (399, 2)])

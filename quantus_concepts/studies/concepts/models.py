@@ -1,0 +1,252 @@
+"""The models of one seed of the concept study, and what they were fitted to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
+
+from captum_concepts.backbones import Backbone
+from captum_concepts.backbones.embedding import Embeddings, embed
+from captum_concepts.backbones.layers import find_layer
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.fingerprints import fingerprint_of
+from captum_concepts.models.cbm import PostHocCBM
+from captum_concepts.support.running import progress
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.painted.images import sample_loader
+from quantus_concepts.painted.subject import (
+    BACKBONE,
+    ORACLE,
+    POST_HOC,
+    RANDOM,
+    TRADITIONAL,
+    bank_model,
+    fit_random_models,
+    folded_batches,
+    kept_images,
+    oracle_model,
+    small_backbone,
+    traditional_model,
+    train_networks,
+    untrained_networks,
+)
+from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.options import Normalisation
+from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
+from quantus_concepts.studies.concepts.data import (
+    BenchmarkData,
+)
+from quantus_concepts.studies.concepts.terms import values_name
+
+#: Training images that are embedded, and cached, at a time, at least.
+EMBEDDED = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the models of a seed are made and scored."""
+
+    method: Literal["svm", "mean"]
+    C: float
+    n_pos: int
+    n_neg: int
+    min_images: int
+    values: str
+    random_banks: int
+    interventions: bool
+    sweep: bool
+    explore: bool
+    epochs: int
+    bfloat16: bool
+    layer: str | None
+    device: torch.device
+    batch_size: int
+    readers: int
+    engine: str
+    progress: bool
+
+    @property
+    def other_values(self) -> str:
+        """The values of the second post-hoc model: raw beside margin, margin beside raw."""
+        return "raw" if self.values == "margin" else "margin"
+
+    @property
+    def thresholds(self) -> dict[str, float | None]:
+        """Value from which on a model predicts a concept; not known for raw values, which lack the intercept."""
+        known = {"margin": 0.0, "raw": None}
+        return {
+            POST_HOC: known[self.values],
+            RANDOM: known[self.values],
+            values_name(self.other_values): known[self.other_values],
+            TRADITIONAL: 0.5,
+            ORACLE: 0.5,
+        }
+
+    def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int) -> ConceptBank:
+        """Fit a concept bank to embeddings."""
+        return ConceptBank.fit(
+            train.features,
+            train.concept_labels,
+            names,
+            self.method,
+            self.n_pos,
+            self.n_neg,
+            self.C,
+            seed,
+            min_images=self.min_images,
+        )
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of one seed, and what they were fitted to."""
+
+    models: dict[str, ConceptModel]
+    controls: list[PostHocCBM]
+    post_hoc: PostHocCBM
+    backbone: Backbone
+    train_set: Embeddings
+    #: The classifier of the small network, where it is trained here.
+    classifier: nn.Module | None
+
+
+class SeedModels:
+    """What one seed is about, its cache and its models, which are made only where something is not in the cache."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: Settings,
+        network: Network | None,
+        data: BenchmarkData,
+        seed: int,
+        *,
+        first: bool,
+    ) -> None:
+        self.folder, self.settings, self.network, self.data = folder, settings, network, data
+        self.seed, self.first = seed, first
+        # The folder's settings are all options that matter, with hashes of the files that they name.
+        where = [str(settings.device), settings.bfloat16]
+        source = "small" if network is None else network.source
+        self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
+        self.key |= {"network": source, "normalisation": [data.mean, data.std]}
+        if network is not None:
+            # A file of code may read other weights than before, and is itself the same.
+            self.key |= {"weights": fingerprint_of(network.module)}
+
+    def cached(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what is in the cache of this seed, or make it."""
+
+        def computed() -> Any:
+            # As training: what is done on each core, and so every number, does not depend on how many there are.
+            with one_thread() if self.network is None else nullcontext(), quiet_fits():
+                return make()
+
+        return self.folder.cached(f"{name} {self.seed}", self.key, computed)
+
+    @cached_property
+    def models(self) -> Models:
+        """The concept models and their random baselines, fitted to what small networks, or another one, see."""
+        settings, data, seed = self.settings, self.data, self.seed
+        models: dict[str, ConceptModel] = {}
+        classifier: nn.Module | None = None
+        if self.network is None:
+            networks = self._networks()
+            backbone, classifier = small_backbone(networks[BACKBONE]), networks[BACKBONE].classifier
+            train_loader: Iterable[Any] = folded_batches(data.train, settings.batch_size)
+            models[TRADITIONAL] = traditional_model(networks[TRADITIONAL], train_loader, data.n_classes)
+            train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
+        else:
+            backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.device))
+            normalised = normalisation_text(data)
+            self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
+            train_set = self._embed_parts(backbone)
+        banks = data.concept_names, data.n_classes, settings.values
+        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed)
+        bank = settings.fit_bank(train_set, data.concept_names, seed)
+        if bank.weak:
+            self.folder.note(
+                f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable "
+                "from chance on images held back, and say little."
+            )
+        models[POST_HOC] = post_hoc = bank_model(backbone, bank, train_set, data.n_classes, settings.values)
+        # On the same features: no further pass of the backbone.
+        others = bank, train_set, data.n_classes, settings.other_values
+        models[values_name(settings.other_values)] = bank_model(backbone, *others)
+        if data.has_oracle:
+            models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.device)
+        return Models(models, controls, post_hoc, backbone, train_set, classifier)
+
+    def _embed_parts(self, backbone: Backbone) -> Embeddings:
+        """Embed the training images, some at a time: an interrupted run goes on behind those that are finished."""
+        train, size = self.data.train, self.settings.batch_size
+        # Whole batches, so that numbers do not depend on the parts.
+        step = size * math.ceil(EMBEDDED / size)
+
+        def embedded(start: int) -> dict[str, Tensor]:
+            part = Subset(train, range(start, min(start + step, len(train))))
+            return embed(backbone, sample_loader(part, size, self.settings.readers))._asdict()
+
+        starts = progress(range(0, len(train), step), "Embedding images", show=self.settings.progress)
+        parts = [self.cached(f"embeddings {start}", partial(embedded, start)) for start in starts]
+        features, labels, concepts = (torch.cat([part[name] for part in parts]) for name in Embeddings._fields)
+        device = self.settings.device
+        return Embeddings(features.to(device), labels.to(device), concepts.to(device))
+
+    @cached_property
+    def test_features(self) -> Tensor:
+        """The test images as the backbone embeds them; recorded where they are scored."""
+        return embed(self.models.backbone, self.loader(), display_progressbar=self.settings.progress).features
+
+    def loader(self) -> DataLoader[ConceptSample]:
+        """Return the test images in batches."""
+        return sample_loader(self.data.test, self.settings.batch_size, self.settings.readers)
+
+    def _networks(self) -> dict[str, Any]:
+        """Return a network trained on the classes and one trained on the concepts."""
+        train = kept_images(self.data.train)
+        networks = untrained_networks(train, self.seed, self.settings.device)
+
+        def trained() -> dict[str, Tensor]:
+            train_networks(
+                networks,
+                train,
+                seed=self.seed,
+                epochs=self.settings.epochs,
+                bfloat16=self.settings.bfloat16,
+                display_progressbar=self.settings.progress,
+            )
+            return nn.ModuleDict(networks).state_dict()
+
+        state = self.folder.cached(f"networks {self.seed}", self.key, trained)
+        for name, network in networks.items():
+            own = [key for key in state if key.startswith(f"{name}.")]
+            load_trained(network, {key.removeprefix(f"{name}."): state[key] for key in own})
+        return networks
+
+
+def normalisation_text(data: BenchmarkData) -> str:
+    """Say how images are normalised."""
+    numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
+    return f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
+
+
+def load_backbone(
+    spec: str, weights: str | None, layer: str | None, device: torch.device, normalised: Normalisation
+) -> Network:
+    """Load the network that is evaluated; raise where it lacks the layer."""
+    network = load_network(spec, weights, **normalised)
+    if layer is not None:
+        find_layer(network.module, layer)
+    network.module.to(device)
+    return network
