@@ -16,6 +16,8 @@ from quantus_concepts.studies._kit.plots import INK
 #: Space around a cell, and letters in a line of a label.
 _MARGIN, _LETTERS = 0.03, 14
 _EDGE = [withStroke(linewidth=2, foreground="black")]
+#: What stands in place of a map that is not defined, and its colour.
+_NO_MAP = "no map", INK
 
 
 @dataclass(frozen=True)
@@ -64,19 +66,17 @@ def wrapped(text: str, length: int = _LETTERS) -> str:
 
 def _draw_cell(ax: Axes, content: np.ndarray | str, place: int, top: float, row: GalleryRow) -> None:
     middle, bottom = (place + 0.5, top + 0.5), top + 1.0
-    text = {"ha": "center", "va": "center", "fontsize": 8.5}
-    if isinstance(content, str):
-        ax.text(*middle, content, color=row.colours[place] if row.colours else INK, **text)
-    elif np.isnan(content).any():
-        ax.text(*middle, "no map", color=INK, **text)
+    if isinstance(content, str) or np.isnan(content).any():
+        text, colour = (content, row.colours[place] if row.colours else INK) if isinstance(content, str) else _NO_MAP
+        ax.text(*middle, text, color=colour, ha="center", va="center", fontsize=8.5)
     else:
         across, down = (side * (1 - 2 * _MARGIN) / max(content.shape[:2]) / 2 for side in content.shape[1::-1])
         left, right, low, high = middle[0] - across, middle[0] + across, middle[1] + down, middle[1] - down
         ax.imshow(content, cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=(left, right, low, high))
         bottom = low + 0.03
         if row.corners:
-            at = {"ha": "right", "va": "bottom", "fontsize": 7.5, "color": "white", "path_effects": _EDGE}
-            ax.text(right - 0.03, low - 0.03, row.corners[place], **at)
+            corner = ax.text(right - 0.03, low - 0.03, row.corners[place], ha="right", va="bottom", fontsize=7.5)
+            corner.set(color="white", path_effects=_EDGE)
         if row.region is not None and row.region.any() and not row.region.all():
             _outline(ax, row.region, (left, right, low, high))
     if row.texts:
