@@ -357,9 +357,9 @@ def said_section(
         f"What the raters said of the {what}: mean votes with 95 % intervals.",
     )
     shown = said_table(means, ratings, questions, votes, shares)
-    return Section(
-        "What people said", [picture, *([shown] if len(first) <= ROOM else [])], [shown] * (len(first) > ROOM)
-    )
+    heading = "What the simulated raters said" if ratings.simulated else "What people said"
+    is_long = len(first) > ROOM
+    return Section(heading, [picture, *([] if is_long else [shown])], [shown] if is_long else [])
 
 
 def said_table(
