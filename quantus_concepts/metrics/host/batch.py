@@ -192,3 +192,21 @@ class Batch:
         for name in ("values", "logits", "predicted", "classes", "labels"):
             part.__dict__.pop(name, None)
         return part
+
+    def join(self, others: Sequence[Batch]) -> Batch:
+        """Return some samples (`take`) and, after them, others of the same model."""
+        parts, joined = (self, *others), copy.copy(self)
+        joined._once, joined._shared = {}, {}
+        joined.inputs = torch.cat([part.inputs for part in parts])
+        joined.truth = {name: torch.cat([part.truth[name] for part in parts]) for name in self.truth}
+        fields = zip(*(part.outputs for part in parts), strict=True)
+        joined.outputs = type(self.outputs)(*(None if rows[0] is None else torch.cat(rows) for rows in fields))
+        joined.features = joined.outputs.features
+        for name in ("values", "logits", "predicted", "classes", "labels"):
+            joined.__dict__.pop(name, None)
+        return joined
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes its inputs and features take."""
+        return sum(each.nbytes for each in (self.inputs, self.features) if isinstance(each, Tensor))

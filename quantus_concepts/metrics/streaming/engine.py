@@ -125,12 +125,17 @@ class ModelState:
             self.observed[place] = self.observed[place].join(seen) if place in self.observed else seen
 
 
+#: Bytes of images and features of a control that wait for more.
+_WAITING = 2**19
+
+
 class _Kept:
     """What the metrics of one model have observed so far."""
 
     def __init__(self, watched: Watched, keys: dict[int, Hashable]) -> None:
         self._watched, self._facts, self._keys = watched, Keeper(), keys
         self._families: list[tuple[list[Observer], Keeper]] = []
+        self._waiting: dict[int, list[Batch]] = {}
 
     def add(self, batch: Batch, first: int) -> None:
         watched = self._watched
@@ -149,8 +154,18 @@ class _Kept:
                 places = np.flatnonzero((np.arange(len(batch)) + batch.number + watched.offset) % watched.stride == 0)
                 if not len(places):
                     continue
-                part = part.take(places)
+                waiting = self._waiting.setdefault(id(metric), [])
+                waiting.append(part.take(places))
+                # A few images at a time would cost as many operators as many.
+                if sum(each.n_bytes for each in waiting) < _WAITING:
+                    continue
+                part = self._take_waiting(metric)
             keeper.add(metric.observe(metrics, part))
+
+    def _take_waiting(self, metric: Observer) -> Batch:
+        """Return the images that a metric which makes maps has not observed yet."""
+        first, *others = self._waiting.pop(id(metric))
+        return first.join(others) if others else first
 
     def _find_families(self, batch: Batch) -> list[tuple[list[Observer], Keeper]]:
         """Return the metrics whose truth is known, those together that observe together; raise if truth is missing."""
@@ -166,6 +181,9 @@ class _Kept:
 
     def state(self) -> ModelState:
         """Return everything on the host."""
+        for metrics, keeper in self._families:
+            if id(metrics[0]) in self._waiting:
+                keeper.add(metrics[0].observe(metrics, self._take_waiting(metrics[0])))
         place_of = {id(metric): place for place, (metrics, _) in enumerate(self._families) for metric in metrics}
         metrics = [metric for metric in self._watched.metrics if id(metric) in place_of]
         observed = {place: kept.observed() for place, (_, kept) in enumerate(self._families) if kept.is_filled}
@@ -213,4 +231,5 @@ def watch(
                     check_shape("concepts", loaded.truth["concept_labels"], ("B", "L"), shape)
                 keeper.add(batch, start)
             number += len(loaded.images)
-    return [keeper.state() for keeper in kept]
+        # Inside the block: what waits is observed now.
+        return [keeper.state() for keeper in kept]
