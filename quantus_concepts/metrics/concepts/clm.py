@@ -22,7 +22,14 @@ from quantus_concepts.functional.attribution.regions import (
     pixels_of,
 )
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.locations import MISSING, Located, chance_at_places, hits_of_concepts, locate
+from quantus_concepts.metrics.concepts.cem import ZERO
+from quantus_concepts.metrics.concepts.locations import (
+    NOT_SPECIFIC,
+    Located,
+    chance_at_places,
+    hits_of_concepts,
+    locate,
+)
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable
@@ -31,9 +38,8 @@ from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, n
 from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Result, Scored, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
-#: The baselines of a table; those that are about the same maps as the concepts have no part specificity.
-BASELINES = (col.OTHER_IMAGE, col.OTHER_PARTS, col.FEATURE_NORM, col.GAUSSIAN)
-NOT_SPECIFIC = BASELINES[:2]
+#: The baselines of a table.
+BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN)
 MASK_HITS = ("centre", "share")
 
 
@@ -336,9 +342,12 @@ class CLM(ConceptMetric):
             chance = observed.chance[:, row, place, column].numpy()
 
         def reasons() -> dict[str, Counted]:
-            missing = observed.missing[:, own, place].numpy()
-            masks = {reason.format(top=self.top_l): missing & (1 << bit) > 0 for bit, reason in enumerate(MISSING)}
-            return counted(masks | {"the model's maps are not finite": np.isnan(scores) & (missing == 0)}, n)
+            norms, unseen = observed.norms[:, own].numpy(), observed.hidden[:, own, : self.top_l].all(1).numpy()
+            masks = {"the model's importances are not finite": ~(norms < np.inf), ZERO: norms == 0}
+            ranks = (norms > 0) & (norms < np.inf)
+            masks[f"no part of the first {self.top_l} concepts is visible"] = ranks & unseen
+            masks["the model's maps are not finite"] = np.isnan(scores) & ranks & ~unseen
+            return counted(masks, n)
 
         return Result(
             scores, (lambda: {}) if self.baseline else reasons, chance=chance, clusters=observed.clusters.numpy()

@@ -18,7 +18,6 @@ from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.part_specificity import PartHits, part_specificity
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.cem import ZERO
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.model import check_concept_count, feature_norms
 from quantus_concepts.metrics.host.observing import Observed, same
@@ -48,6 +47,10 @@ def hits_of_concepts(hits: Tensor, part: Tensor, parts: np.ndarray) -> PartHits:
     return PartHits(*(hits_of_maps.view(*part.shape, -1) for hits_of_maps in found))
 
 
+#: Baselines of the same maps as those of the concepts have no part specificity.
+NOT_SPECIFIC = (col.OTHER_IMAGE, col.OTHER_PARTS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Located(Observed):
     """Means of hits (n, R, tops, A) of E explanations and, after them, of baselines of the last one; in float32."""
@@ -61,13 +64,10 @@ class Located(Observed):
     means: Tensor
     #: Chances, likewise; None where parts have one place, and chance is the size of the region.
     chance: Tensor | None
-    #: (n, E, tops), why there is no score: bits of `MISSING`.
-    missing: Tensor
+    #: (n, E, T), whether the part of a concept is hidden; (n, E), the largest importance.
+    hidden: Tensor
+    norms: Tensor
     clusters: Tensor
-
-
-#: Why there is no score of an explanation.
-MISSING = ("the model's importances are not finite", ZERO, "no part of the first {top} concepts is visible")
 
 
 def locate(
@@ -115,12 +115,11 @@ def locate(
         hits = pixel_threshold_hits(maps, own_place[:, 0], size, threshold)[:, None, None]
     elif baselines or specific_tops:
         # A map is looked at in other parts only where that is asked for; each takes as long as its own part.
-        asked = torch.zeros_like(part, dtype=torch.bool)
-        asked[:, :, : max(specific_tops, default=0)] = True
-        asked[:, -1] |= col.OTHER_PARTS in baselines
-        asks, of_last = torch.zeros(2, len(maps), dtype=torch.int8, device=device)
-        asks, of_last = asks.scatter_reduce(0, inverse, asked.flatten().to(torch.int8), "amax") > 0, of_last > 0
-        of_last[inverse.view(n, len(kinds), top)[:, -1].flatten()] = True
+        asked, of_last = torch.zeros(2, len(kinds), top, dtype=torch.bool)
+        asked[:, : max(specific_tops, default=0)] = True
+        asked[-1] |= col.OTHER_PARTS in baselines
+        of_last[-1] = True
+        asks, of_last = (of_maps(each.to(device), inverse, len(maps), n) for each in (asked, of_last))
         is_own = torch.arange(pixels.shape[1], device=device) == part_of_map[:, None]
         everywhere = pixels[image].masked_fill(~(is_own | asks[:, None])[..., None], -1)
         # Last comes the place of its part in another image.
@@ -136,39 +135,42 @@ def locate(
     # Hits have the shape (n, E, T, P, A).
     hits = hits[inverse].unflatten(0, (n, len(kinds), top))
     rows, specific = [hits[..., 0, :]], []
+    last, fixed = part[:, -1:], [name for name in baselines if name not in NOT_SPECIFIC]
     if baselines or specific_tops:
-        own = hits_of_concepts(hits[..., : pixels.shape[1], :], part, parts)
-        rows, specific = [own.own], [own.difference]
+        maps_of = [_fixed_hits(name, batch, maps, points, pixels, hits_at, alphas) for name in fixed]
+        at_parts = [
+            hits[..., : pixels.shape[1], :],
+            *(each[:, None, None].expand(-1, 1, top, -1, -1) for each in maps_of),
+        ]
+        every = hits_of_concepts(torch.cat(at_parts, 1), torch.cat([part, *[last] * len(fixed)], 1), parts)
+        rows, specific = [every.own[:, : len(kinds)]], [every.difference]
     several = pixels.shape[2] > 1 and threshold is None
     chances = [chance_at_places(hidden, alphas)] if several else []
-    last = part[:, -1:]
     for name in baselines:
         if name == col.OTHER_IMAGE:
             rows.append(hits[:, -1:, :, -1])
             places = _at(cast(Tensor, elsewhere), last) < 0
         elif name == col.OTHER_PARTS:
-            rows.append(own.others[:, -1:])
+            rows.append(every.others[:, len(kinds) - 1 : len(kinds)])
         else:
-            fixed = _fixed_hits(name, batch, maps, points, pixels, hits_at, alphas)
-            at_parts = hits_of_concepts(fixed[:, None, None].expand(-1, 1, top, -1, -1), last, parts)
-            rows.append(at_parts.own)
-            specific.append(at_parts.difference)
+            place = len(kinds) + fixed.index(name)
+            rows.append(every.own[:, place : place + 1])
             places = hidden[:, -1:]
         if several and name == col.OTHER_PARTS:
             of_parts = chance_at_places(pixels < 0, alphas)[:, None, None].expand(-1, 1, top, -1, -1)
             chances.append(hits_of_concepts(of_parts, last, parts).others)
         elif several:
             chances.append(chance_at_places(places, alphas))
-    ranks = (norms > 0) & (norms < torch.inf)
+    out = ~((norms > 0) & (norms < torch.inf))
+    out = torch.cat([out, out[:, -1:].expand(-1, len(baselines))], 1)[..., None, None]
 
     def means(parts: list[Tensor], tops: Sequence[int]) -> Tensor:
         table = torch.cat(parts, 1)
-        there = torch.cat([ranks, ranks[:, -1:].expand(-1, table.shape[1] - len(kinds))], 1)
-        hits = table.masked_fill(~there[..., None, None], torch.nan)
+        hits = table.masked_fill(out[:, : table.shape[1]], torch.nan)
+        if [*tops] == [1]:
+            return hits[:, :, :1]
         return clm(hits.movedim(-2, -1), tops).movedim(-1, -2)
 
-    unseen = torch.stack([hidden[:, :, :top].all(-1).all(-1) for top in tops], 2) & ranks[..., None]
-    missing = unseen * 4 + ((norms == 0) * 2 + ~(norms < torch.inf))[..., None]
     return Located(
         rows=(*kinds, *baselines),
         tops=tuple(tops),
@@ -177,9 +179,20 @@ def locate(
         specific=means(specific, specific_tops).float() if specific_tops else None,
         specific_tops=tuple(specific_tops),
         chance=means(chances, tops).float() if chances else None,
-        missing=missing.to(torch.uint8),
+        hidden=hidden.all(-1),
+        norms=norms,
         clusters=batch.clusters,
     )
+
+
+def of_maps(pattern: Tensor, inverse: Tensor, n_maps: int, n: int) -> Tensor:
+    """Return which maps (U,) a pattern (E, T), the same for n images, marks; `inverse` (n E T,) are its maps."""
+    every = pattern.expand(n, -1, -1).flatten()
+    if pattern.device.type != "cpu":
+        return every  # each place has a map of its own
+    found = torch.zeros(n_maps, dtype=torch.bool)
+    found[inverse[every]] = True
+    return found
 
 
 def _fixed_hits(

@@ -24,7 +24,14 @@ from quantus_concepts.metrics.host.rows import RowBuffer
 
 def total() -> Any:
     """Return a field that is added up over batches."""
-    return field(metadata={"join": sum})
+    return field(metadata={"join": _add})
+
+
+def _add(values: Sequence[Any]) -> Any:
+    first, *others = values
+    for other in others:
+        first = first + other
+    return first
 
 
 def same() -> Any:
