@@ -9,6 +9,7 @@ from torch import nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
 from quantus_concepts import OracleHead, painted_subject, score_concepts
+from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.metrics.concepts.oracle_head import LABELS
 
 TABLE = np.array([[1, 0, 1], [0, 1, 1]])
@@ -47,17 +48,18 @@ def test_the_threshold_is_that_of_the_values() -> None:
     assert OracleHead(table)(margin, images.numpy(), labels.numpy()) == [1, 1]
     with pytest.raises(ValueError, match="OracleHead needs argument `threshold`: the values of PostHocCBM"):
         OracleHead(table)(raw, images.numpy(), labels.numpy())
-    batches = [(images, labels)]
+    batches, usual = [(images, labels)], [UsualMetrics(top_l=[1]), OracleHead(table).vary(optional=True)]
     # Where it is not known when a concept is present, the usual variants are left out.
-    assert "oracle accuracy" not in {*score_concepts(raw, batches, "all", class_concepts=table)["metric"]}
-    rows = score_concepts(raw, batches, "all", class_concepts=table, value_threshold=0.1)
+    assert "oracle accuracy" not in {*score_concepts(raw, batches, usual)["metric"]}
+    rows = score_concepts(raw, batches, usual, value_threshold=0.1)
     assert "oracle accuracy" in {*rows["metric"]}
 
 
 def test_rows_beside_random_banks() -> None:
     subject = painted_subject(200, 60, image_size=32, n_classes=4, n_concepts=8, epochs=1, random_directions=5)
     settings = {"class_concepts": subject.test.class_concepts, "controls": subject.baselines}
-    table = score_concepts(subject.models, subject.loader(), "all", **settings)
+    metrics = [UsualMetrics(top_l=[1]), *(OracleHead(subject.test.class_concepts, score) for score in LABELS)]
+    table = score_concepts(subject.models, subject.loader(), metrics, **settings)
     rows = table[table["metric"].isin(LABELS.values())].set_index(["model", "metric"])["value"].unstack()
     assert {*rows} == {*LABELS.values()}
     # True concepts reach the ceiling by construction, and the accuracy of a head and its gap add up.
