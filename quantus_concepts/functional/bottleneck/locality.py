@@ -67,8 +67,8 @@ def locality(values: Numbers, hidden: Numbers, part_of_concept: Numbers) -> Tens
     Returns
     -------
     Tensor
-        (N, L), in units of the values. NaN for a concept without a part, and where its own part, or every other part that
-        a concept is about, is not visible.
+        (N, L), in units of the values. NaN for a concept without a part, and where its own part is not visible, or
+        none of the other parts that a concept is about.
 
     Raises
     ------
@@ -80,11 +80,10 @@ def locality(values: Numbers, hidden: Numbers, part_of_concept: Numbers) -> Tens
     >>> import torch
     >>> from quantus_concepts.functional import locality
     >>> values = torch.tensor([[2.0, 1.0]])
-    >>> hidden = torch.tensor(
-    ...     [[[0.5, 1.0], [2.5, 0.0]]]
-    ... )  # without the first part, and without the second
+    >>> without_first, without_second = [0.0, 1.0], [4.0, 0.0]
+    >>> hidden = torch.tensor([[without_first, without_second]])
     >>> locality(values, hidden, part_of_concept=[0, 1])
-    tensor([[1., 1.]])
+    tensor([[0., 1.]])
     """
     values, hidden = to_floats("values", values), to_floats("hidden", hidden)
     parts = as_tensor("part_of_concept", part_of_concept).to(values.device, torch.int64)
