@@ -75,6 +75,7 @@ def collect(
     network, *others = networks
     frames: list[pd.DataFrame] = []
     observed: list[pd.DataFrame] = []
+    swapped: dict[int, dict[str, Tensor]] = {}
     rivals: dict[str, list[Rival]] = {}
     described, gallery, by_class = "", Figure(), False
     for number, data in enumerate(load_concept_data(source, network)):
@@ -87,6 +88,8 @@ def collect(
         scores = SeedScores(run)
         frames.append(_columns(scores.table().assign(seed=seed)))
         observed.append(scores.observed().assign(seed=seed))
+        if len(source.seeds) > 1:
+            swapped[seed] = scores.swap_parts()
         drawn = number if network is None else 0
         for rival in [
             *(score_backbone(folder, source, settings, other, drawn, seed) for other in others if other is not None),

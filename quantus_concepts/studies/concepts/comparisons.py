@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ from quantus_concepts.functional import cgim, find_discoveries
 from quantus_concepts.functional.statistics.differences import seeds_difference
 from quantus_concepts.functional.statistics.discoveries import Discoveries
 from quantus_concepts.functional.statistics.intervals import baseline_range
+from quantus_concepts.metrics.concepts.completeness import Completeness
+from quantus_concepts.metrics.concepts.leakage import ConceptTaskLeakage
 from quantus_concepts.metrics.concepts.names import (
     BOUNDS,
     CEM,
@@ -27,6 +30,8 @@ from quantus_concepts.metrics.concepts.names import (
     PART_SPECIFICITY,
     SCORE,
 )
+from quantus_concepts.metrics.concepts.oracle_head import LABELS
+from quantus_concepts.metrics.concepts.sparse_heads import NEC
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import image_intervals, pick
@@ -41,6 +46,9 @@ ROUNDING = 1e-9
 KEYS = ["metric", "explanation", "l", "alpha"]
 
 Pair = tuple[str, str, pd.DataFrame, pd.DataFrame]
+#: Of the scores of bottlenecks that do not lie between 0 and 1.
+OTHER_BOUNDS = {metric.name: metric.bounds for metric in (ConceptTaskLeakage, Completeness)}
+OTHER_BOUNDS |= {LABELS["gap"]: (-1.0, 1.0), NEC: (0.0, math.inf)}
 
 
 def compared_rows(images: pd.DataFrame) -> pd.DataFrame:
@@ -189,7 +197,7 @@ def _compare_seeds(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
 
 def bounds_of(row: pd.Series) -> tuple[float, float]:
     """Return the smallest and largest value of a row's metric."""
-    return BOUNDS.get(row["metric"], (0.0, 1.0))
+    return (BOUNDS | OTHER_BOUNDS).get(row["metric"], (0.0, 1.0))
 
 
 def with_image_intervals(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:

@@ -24,6 +24,7 @@ from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
 from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper, one, pick
 from quantus_concepts.studies.concepts import figures
+from quantus_concepts.studies.concepts.bottleneck import bottleneck_section, gap_verdict
 from quantus_concepts.studies.concepts.collection import Collected
 from quantus_concepts.studies.concepts.comparisons import (
     PLAIN,
@@ -104,6 +105,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
         Section("Are the concepts present?", presence_tables(rows, published, whose)),
         Section("Are they in the right place?", place),
         Section("Are they important where they belong?", important, full_tables(rows, observed)),
+        bottleneck_section(rows),
         Section("Does it listen to corrections?", *figures.interventions(rows)),
         Section("Gallery", [shown]),
         Section(
@@ -170,6 +172,7 @@ def verdicts(rows: pd.DataFrame, observed: pd.DataFrame, whose: str) -> list[Ver
         Verdict.of(f"In correctly classified images ({CEM_GAIN}, by contribution)?", correct),
         *(place if not pick(ours, metric=PART_SPECIFICITY).empty else []),
         *by_ranking(question, CGIM_CORRELATION, number, item_kind="concept"),
+        *gap_verdict(rows),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,16 +17,23 @@ from torch.utils.data import DataLoader, Subset
 from captum_concepts.backbones.embedding import embed
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
-from captum_concepts.models.chain import ConceptLayer
+from captum_concepts.models.chain import ConceptLayer, linear_part
 from captum_concepts.models.heads import fit_logistic
 from captum_concepts.models.interventions import Levels
 from captum_concepts.support.running import device_of, progress
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.functional import intervention_counts
+from quantus_concepts.functional import baseline_range, completeness, concept_swap, intervention_counts
 from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state, score_ranges
+from quantus_concepts.metrics.concepts.completeness import Completeness
+from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage
 from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, ITEM, SCORE
+from quantus_concepts.metrics.concepts.oracle_head import LABELS as ORACLE_SCORES
+from quantus_concepts.metrics.concepts.oracle_head import OracleHead
+from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
+from quantus_concepts.metrics.host.observing import Observer
 from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import (
+    Row,
     direction_rows,
     kinds_of_rows,
     mean_row,
@@ -54,6 +61,9 @@ BATCHES = 2
 TOPS = (1, 3, 5)
 #: Images on which the maps of one random bank are scored, at least.
 RANDOM_MAPS = 200
+#: Accuracy of the heads of other seeds, and the arguments of `concept_swap`.
+SWAP = "accuracy, heads of other seeds"
+SWAPPED = ("values", "classes", "weights", "biases", "train_mean", "train_deviation")
 
 
 class SeedScores:
@@ -117,11 +127,37 @@ class SeedScores:
         plain = self._plain_answers(images)
         return state.tensors() | ({} if plain is None else {"plain": torch.as_tensor(plain)})
 
-    def _metrics(self) -> list[UsualMetrics | InterventionAccuracy]:
-        fitted, n_concepts = self.run.models, len(self.run.data.concept_names)
-        metrics: list[UsualMetrics | InterventionAccuracy] = [
-            UsualMetrics(top_l=[top for top in TOPS if top <= n_concepts])
-        ]
+    def swap_parts(self) -> dict[str, Tensor]:
+        """Return, for `functional.concept_swap`, the test values and heads of the post-hoc model and of a random bank.
+
+        The first axis is the model.
+        """
+        return self.run.cached("swap", self._swap_parts)
+
+    def _swap_parts(self) -> dict[str, Tensor]:
+        fitted = self.run.models
+        models = [fitted.post_hoc, *fitted.controls[:1]]
+        with torch.no_grad():
+            train = [model.concept_layer(fitted.train_set.features) for model in models]
+            values = [model.concept_layer(self.run.test_features) for model in models]
+        heads = [head for model in models if (head := linear_part(model.head)) is not None]
+        parts = {
+            "values": values,
+            "classes": [self.run.data.test.labels] * len(models),
+            "weights": [head.weight.detach() for head in heads],
+            "biases": [head.bias.detach() for head in heads],
+            "train_mean": [part.mean(0) for part in train],
+            "train_deviation": [part.std(0) for part in train],
+        }
+        return {name: torch.stack(tensors).cpu() for name, tensors in parts.items()}
+
+    def _metrics(self) -> list[UsualMetrics | Observer]:
+        fitted, n_concepts, table = self.run.models, len(self.run.data.concept_names), self.run.data.class_concepts
+        metrics: list[UsualMetrics | Observer] = [UsualMetrics(top_l=[top for top in TOPS if top <= n_concepts])]
+        # Raw values have no threshold, and so no oracle head.
+        honest = [*([] if table is None else [OracleHead(table, score) for score in ORACLE_SCORES])]
+        honest += [ConceptTaskLeakage(seed=self.run.seed), ConceptSetCeiling(), SparseHeadAccuracy()]
+        metrics += [metric.vary(optional=True) for metric in honest]
         if self.run.settings.interventions:
             models = {name: model for name, model in fitted.models.items() if isinstance(model, PostHocCBM)}
             # Values of the other models lie between 0 and 1.
@@ -137,7 +173,8 @@ class SeedScores:
         """Return the scores of all models on the test images."""
         data = self.run.data
         tensors = self.run.cached("state", self._state)
-        scores, fitted = ConceptState.from_tensors(tensors).table(), self.run.models
+        state, fitted = ConceptState.from_tensors(tensors), self.run.models
+        scores = state.table()
         if data.by_class:
             scores = without_cgim_range(scores)
         if not fitted.post_hoc.linear_pool and (scores["metric"] == "CLM").any():
@@ -147,7 +184,9 @@ class SeedScores:
             )
         directions = direction_rows(POST_HOC, fitted.post_hoc)
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
-        plain = self._accuracy(tensors["plain"].numpy(), PLAIN) if "plain" in tensors else []
+        plain: list[Row] = []
+        if "plain" in tensors:
+            plain = self._accuracy(tensors["plain"].numpy(), PLAIN) + completeness_rows(state, tensors["plain"])
         plain += self._untrained_accuracy()
         # A table without rows would make the columns of all tables ones of objects.
         return pd.concat([score_table(plain), scores], ignore_index=True) if plain else scores
@@ -198,6 +237,34 @@ class SeedScores:
             item = setting_name(strength, count)
             rows += self._accuracy(predicted, POST_HOC, item_kind="setting", item=item)
         return score_table(rows)
+
+
+def completeness_rows(state: ConceptState, plain: Tensor) -> list[Row]:
+    """Return the completeness of each model for the plain network's answers, and the range of the random banks."""
+    facts = [column.facts for column in state.columns]
+    values = [completeness(own.predicted, plain, own.labels) for own in facts]
+    count = {"metric": Completeness.name, "n": len(plain), "chance": 0.0}
+    rows = [count | {"model": name, "value": value} for name, value in zip(state.names, values, strict=False)]
+    if banks := values[len(state.names) :]:
+        low, high = baseline_range(np.array(banks))
+        rows.append(count | {"model": state.control, "value": float(np.mean(banks)), "low": low, "high": high})
+    return rows
+
+
+def swap_rows(parts: Mapping[int, dict[str, Tensor]]) -> pd.DataFrame:
+    """Return for each seed how well the heads of the other seeds read its concepts: of the model, of a random bank."""
+    rows = []
+    for place, model in enumerate((POST_HOC, RANDOM)):
+        if len(parts) < 2 or any(place >= len(own["values"]) for own in parts.values()):
+            continue
+        swap = concept_swap(*([own[name][place] for own in parts.values()] for name in SWAPPED))
+        n = len(parts)
+        others = (swap.accuracy.sum(0) - swap.accuracy.diagonal()) / (n - 1)
+        for seed, own, value in zip(parts, parts.values(), others.tolist(), strict=True):
+            chance = 1 / own["weights"].shape[1]
+            fields = {"model": model, "metric": SWAP, "n": own["values"].shape[1], "chance": chance, "seed": seed}
+            rows.append(fields | {"value": value})
+    return score_table(rows).assign(seed=[row["seed"] for row in rows]) if rows else pd.DataFrame()
 
 
 def score_in_ranges(score: Callable[..., ConceptState], run: SeedModels) -> ConceptState:

@@ -1,0 +1,92 @@
+"""The section of the concept report on whether the class rests on its concepts."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from quantus_concepts.metrics.concepts.completeness import Completeness
+from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage
+from quantus_concepts.metrics.concepts.names import SCORE
+from quantus_concepts.metrics.concepts.oracle_head import LABELS
+from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
+from quantus_concepts.painted.subject import POST_HOC, RANDOM
+from quantus_concepts.studies._kit.plots import WIDTH, lines, new_axes
+from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, percent
+from quantus_concepts.studies._kit.results import one, pick
+from quantus_concepts.studies.concepts.scores import SWAP
+from quantus_concepts.studies.concepts.terms import COLOURS, MODELS, ordered
+from quantus_concepts.verdicts import ACCURACY
+
+LEAKAGE, SPARSE = ConceptTaskLeakage.name, SparseHeadAccuracy.name
+#: Columns of the table, and how their numbers are written.
+TITLES = {
+    ACCURACY: "accuracy",
+    LABELS["oracle"]: "accuracy, oracle head",
+    LABELS["gap"]: "head gap",
+    f"{SPARSE} 5": "5 weights a class",
+    Completeness.name: "completeness",
+    SWAP: "heads of other seeds",
+    LEAKAGE: "leakage",
+    f"{LEAKAGE} p": "leakage, p",
+}
+WRITE = dict.fromkeys(TITLES.values(), percent) | {TITLES[name]: number for name in (LEAKAGE, f"{LEAKAGE} p")}
+CAPTION = (
+    "In %, leakage as a share of the class's entropy. The oracle head takes the class whose concepts, by what people "
+    "say, agree best with those predicted; the head gap is what the learned head knows beyond it. Heads of random banks are "
+    "as accurate as others and have the largest gap. Leakage: what a value says about the class beyond its concept; 0 "
+    "without any, p by permutation, means over concepts (and seeds). 5 weights a class: ANEC-5."
+)
+CURVE = (
+    "Accuracy of heads with so many weights a class (NEC), fitted to one half of the test images and tested on the "
+    "other. Grey: 95 % of random banks."
+)
+
+
+def bottleneck_section(rows: pd.DataFrame) -> Section:
+    """Return the table and the picture of sparse heads."""
+    return Section("Does the class rest on its concepts?", [bottleneck_table(rows), *sparse_heads(rows)])
+
+
+def bottleneck_table(rows: pd.DataFrame) -> Table:
+    """Return oracle head, sparse head, completeness, swap and leakage of every model."""
+    scores = pick(rows, what=SCORE)
+    scores = scores[(scores["metric"] != SPARSE) | (scores["l"] == 5)]
+    scores = scores.assign(metric=scores["metric"].replace(SPARSE, f"{SPARSE} 5"))
+    caption = CAPTION
+    for name, text in {
+        LABELS["ceiling"]: "The oracle head on the true concepts of these images reaches {} %",
+        ConceptSetCeiling.name: "the best head on them {} %: accuracy above it is leakage",
+    }.items():
+        ceiling = one(scores, metric=name, model=POST_HOC)
+        caption += "" if ceiling is None else f" {text.format(percent(ceiling['value']))}."
+    cells = ordered(scores, metric=TITLES, model=MODELS)
+    return Table("bottleneck", "Accuracy, and what it rests on", cells, ["model"], ["metric"], WRITE, caption)
+
+
+def sparse_heads(rows: pd.DataFrame) -> list[Picture]:
+    """Draw accuracy by the number of weights a class."""
+    curves = ordered(pick(rows, metric=SPARSE, what=SCORE), model=MODELS)
+    if curves.empty:
+        return []
+    axes = new_axes(WIDTH / 2)[1]
+    sizes = sorted(curves["l"].unique())
+    figure, _ = lines(
+        curves.assign(x=curves["l"].map(sizes.index)),
+        "x",
+        "model",
+        label_x="weights a class",
+        label="class accuracy (%)",
+        order=[name for name in MODELS if name in set(curves["model"])],
+        colours=COLOURS,
+        ax=axes,
+        band=RANDOM,
+        ticks={place: f"{size:g}" for place, size in enumerate(sizes)},
+    )
+    return [Picture("sparse_heads", figure, CURVE)]
+
+
+def gap_verdict(rows: pd.DataFrame) -> list[Verdict]:
+    """Return the answer on the head gap, which is good where it is below that of random banks."""
+    gap = one(pick(rows, model=POST_HOC, what=SCORE), metric=LABELS["gap"])
+    question = "Head gap: accuracy that the named concepts do not explain (low is good)?"
+    return [] if gap is None else [Verdict.of(question, gap)]
