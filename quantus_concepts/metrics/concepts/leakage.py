@@ -86,11 +86,11 @@ class ConceptTaskLeakage(Observer):
 
     def __init__(self, n_bins: int = 8, n_permutations: int = 39, seed: int = 0) -> None:
         self.n_bins, self.seed = check_whole("n_bins", n_bins, 2), check_whole("seed", seed, 0)
-        self.n_permutations, self._has_p = check_whole("n_permutations", n_permutations, 1), True
+        self.n_permutations = check_whole("n_permutations", n_permutations, 1)
 
     def for_model(self, name: str, model: Any, control: int | None) -> Self:
         """Return the same; for a random bank with a few draws and without p."""
-        return self if control is None else self.vary(n_permutations=_DRAWS_OF_BANKS, _has_p=False)
+        return self if control is None else self.vary(n_permutations=_DRAWS_OF_BANKS)
 
     @classmethod
     def observe(cls, metrics: Sequence[Self], batch: Batch) -> ValuesAndTruth:
@@ -113,7 +113,7 @@ class ConceptTaskLeakage(Observer):
         leakage, scores, p, mean = self.leakage(seen)
         count = {"n": int(np.isfinite(scores).sum()), "undefined": int(np.isnan(scores).sum())}
         rows = [(self.fields(), Result(scores, reasons, summary=count | {"value": mean}))]
-        if self._has_p:
+        if self.n_permutations > _DRAWS_OF_BANKS:
             p = np.where(np.isnan(scores), np.nan, p)
             own = Result(p, reasons, summary=count | {"value": leakage.mean_p if count["n"] else np.nan})
             rows.append((self.fields() | {"metric": f"{self.name} p"}, own))
