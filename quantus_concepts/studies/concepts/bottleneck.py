@@ -32,9 +32,9 @@ TITLES = {
 WRITE = dict.fromkeys(TITLES.values(), percent) | {TITLES[name]: number for name in (LEAKAGE, f"{LEAKAGE} p")}
 CAPTION = (
     "In %, leakage as a share of the class's entropy. The oracle head takes the class whose concepts, by what people "
-    "say, agree best with those predicted; the head gap is what the learned head knows beyond it. Heads of random banks "
-    "are as accurate as others and have the largest gap. Leakage: what a value says about the class beyond its concept; 0 "
-    "without any, p by permutation, means over concepts (and seeds). 5 weights a class: ANEC-5."
+    "say, agree best with those predicted; the head gap is what the learned head knows beyond it. Heads of random "
+    "banks are as accurate as others and have the largest gap. Leakage: what a value says about the class beyond its "
+    "concept; 0 without any, p by permutation, means over concepts (and seeds). 5 weights a class: ANEC-5."
 )
 CURVE = (
     "Accuracy of heads with so many weights a class (NEC), fitted to one half of the test images and tested on the "
