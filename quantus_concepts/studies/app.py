@@ -112,6 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns 0; 2 for input that cannot be worked with, reported in one line on stderr; 130 after Ctrl-C.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if sum(word.partition("=")[0] == "--painted" for word in words) > 1:
+        return _refuse("`--painted` is given twice, and only the last would count. Give all keys once, with commas.")
     try:
         code = app(args=words or ["--help"], standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):  # newer versions of typer return the code instead

@@ -10,12 +10,12 @@ from quantus_concepts.metrics.concepts.names import SCORE
 from quantus_concepts.metrics.concepts.oracle_head import LABELS
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
-from quantus_concepts.studies._kit.plots import WIDTH, lines, new_axes
+from quantus_concepts.studies._kit.plots import lines, new_axes
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, percent
 from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.concepts.scores import SWAP
 from quantus_concepts.studies.concepts.terms import COLOURS, MODELS, ordered
-from quantus_concepts.verdicts import ACCURACY
+from quantus_concepts.verdicts import ACCURACY, BELOW
 
 LEAKAGE, SPARSE = ConceptTaskLeakage.name, SparseHeadAccuracy.name
 #: Columns of the table, and how their numbers are written.
@@ -55,7 +55,7 @@ def bottleneck_table(rows: pd.DataFrame) -> Table:
     caption = CAPTION
     for name, text in {
         LABELS["ceiling"]: "The oracle head on the true concepts of these images reaches {} %",
-        ConceptSetCeiling.name: "the best head on them {} %: accuracy above it is leakage",
+        ConceptSetCeiling.name: "The best head on true concepts reaches {} %: accuracy above it is leakage",
     }.items():
         ceiling = one(scores, metric=name, model=POST_HOC)
         caption += "" if ceiling is None else f" {text.format(percent(ceiling['value']))}."
@@ -68,7 +68,6 @@ def sparse_heads(rows: pd.DataFrame) -> list[Picture]:
     curves = ordered(pick(rows, metric=SPARSE, what=SCORE), model=MODELS)
     if curves.empty:
         return []
-    axes = new_axes(WIDTH / 2)[1]
     sizes = sorted(curves["l"].unique())
     figure, _ = lines(
         curves.assign(x=curves["l"].map(sizes.index)),
@@ -78,7 +77,7 @@ def sparse_heads(rows: pd.DataFrame) -> list[Picture]:
         label="class accuracy (%)",
         order=[name for name in MODELS if name in set(curves["model"])],
         colours=COLOURS,
-        ax=axes,
+        ax=new_axes(5.2)[1],
         band=RANDOM,
         ticks={place: f"{size:g}" for place, size in enumerate(sizes)},
     )
@@ -88,5 +87,7 @@ def sparse_heads(rows: pd.DataFrame) -> list[Picture]:
 def gap_verdict(rows: pd.DataFrame) -> list[Verdict]:
     """Return the answer on the head gap, which is good where it is below that of random banks."""
     gap = one(pick(rows, model=POST_HOC, what=SCORE), metric=LABELS["gap"])
-    question = "Head gap: accuracy that the named concepts do not explain (low is good)?"
-    return [] if gap is None else [Verdict.of(question, gap)]
+    if gap is None:
+        return []
+    question = "Accuracy that the named concepts do not explain (head gap; low is good)?"
+    return [Verdict.of(question, gap, text=f"{BELOW} (good)" if gap["verdict"] == BELOW else "")]

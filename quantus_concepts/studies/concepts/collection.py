@@ -29,7 +29,7 @@ from quantus_concepts.studies.concepts.data import (
 from quantus_concepts.studies.concepts.models import SeedModels, Settings, normalisation_text
 from quantus_concepts.studies.concepts.pictures import EXPLORER, SeedPictures
 from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
-from quantus_concepts.studies.concepts.scores import RANDOM_MAPS, TOPS, SeedScores
+from quantus_concepts.studies.concepts.scores import RANDOM_MAPS, TOPS, SeedScores, swap_rows
 
 #: What a model of the user's is called in results.csv, with its name.
 OWN = "concept model"
@@ -103,6 +103,8 @@ def collect(
             gallery, by_class = pictures.gallery(), data.by_class
             if settings.explore:
                 folder.write(EXPLORER, pictures.explorer())
+    if not (swap := swap_rows(swapped)).empty:
+        frames.append(_columns(swap))
     joined = [
         Rival(
             name,
