@@ -67,7 +67,7 @@ def collect(
 def report(frame: pd.DataFrame) -> Report:
     """Declare the report over the table."""
     ranged = with_random_range(frame, RANDOM)
-    # At most eight, each a number that stands in a table.
+    # At most nine, each a number that stands in a table.
     verdicts = [
         Verdict.of(f"Does an image show the concept that the {row['model']} names first?", row)
         for row in pick(ranged, l=1).to_dict("records")

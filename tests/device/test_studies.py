@@ -24,7 +24,7 @@ COMMANDS["benchmark substitution"] += " --n-train 24 --n-test 6"
 COMMANDS |= {
     "benchmark attribution": "benchmark attribution --n-train 2 --n-test 1 --image-size 32 --epochs 1 --n-images 2 "
     "--n-patches 2 --patch-steps 2 --n-samples 2 --n-steps 2 --methods grad-cam --no-tcav",
-    "benchmark pasta": "benchmark pasta --n-images 8 --n-per-image 12 --image-size 32 --seeds 1 --epochs 1 "
+    "benchmark pasta": "benchmark pasta --n-images 20 --n-per-image 12 --image-size 32 --seeds 1 --epochs 1 "
     "--n-explained 2 --n-masks 2 --classifier-epochs 1",
 }
 

@@ -159,10 +159,8 @@ def interconcept_leakage(
     >>> import torch
     >>> from quantus_concepts.functional import interconcept_leakage
     >>> concepts = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(50, 1)
-    >>> values = concepts @ torch.tensor(
-    ...     [[1.0, 0.0], [0.5, 1.0]]
-    ... )  # the first one also has half of the second
-    >>> leakage = interconcept_leakage(values, concepts)
+    >>> mixed = torch.tensor([[1.0, 0.0], [0.5, 1.0]])  # the first also has half the second
+    >>> leakage = interconcept_leakage(concepts.float() @ mixed, concepts)
     >>> round(leakage.published[0, 1].item(), 4), round(leakage.p[0, 1].item(), 3)
     (0.7071, 0.025)
     """
@@ -234,6 +232,7 @@ def commonest_classes(concepts: Tensor, classes: Tensor) -> Tensor:
 
 def discretise(values: Tensor, n_bins: int) -> Tensor:
     """Return the bin of each of the values (L, N), by its mean rank in its row, so that equal values share a bin."""
+    values = values.contiguous()
     ordered = values.sort(1).values
     below, up_to = (torch.searchsorted(ordered, values, right=right) for right in (False, True))
     return (below + up_to) * n_bins // (2 * values.shape[1])

@@ -86,12 +86,13 @@ def locality(values: Numbers, hidden: Numbers, part_of_concept: Numbers) -> Tens
     tensor([[0., 1.]])
     """
     values, hidden = to_floats("values", values), to_floats("hidden", hidden)
-    parts = as_tensor("part_of_concept", part_of_concept).to(values.device, torch.int64)
+    parts = as_tensor("part_of_concept", part_of_concept).to(torch.int64)
     sizes = check_axes(values=(values, "N L"), hidden=(hidden, "N P L"), part_of_concept=(parts, "L"))
+    # Where the parts are, mostly the host: a check waits for a device.
     check_within("part_of_concept", parts, -1, sizes["P"] - 1)
+    counts, parts = torch.bincount(parts[parts >= 0], minlength=sizes["P"]), parts.to(values.device)
     changes = (hidden - values[:, None]).abs().transpose(1, 2)
     # Scores of `part_specificity` lie in [0, 1].
     largest = changes.nan_to_num(0).amax().clamp(min=torch.finfo(changes.dtype).tiny)
-    counts = torch.bincount(parts[parts >= 0], minlength=sizes["P"])
     found = part_specificity((changes / largest).flatten(0, 1), parts.clamp(min=0).repeat(len(values)), counts)
     return (found.difference * largest).view_as(values).masked_fill(parts < 0, torch.nan)

@@ -144,11 +144,11 @@ class Locality(ConceptMetric):
     def observe(cls, metrics: Sequence[Locality], batch: Batch) -> Hidden:
         """Compare the concept values of some images with those of the same images without each part."""
         (metric,) = metrics
-        points, values = batch.tensor("points"), batch.values
-        visible = points.isfinite().all(-1).any(-1)
+        # On the host, where it is known which rows there are without waiting for a device.
+        visible, values = torch.as_tensor(batch.truth["points"]).isfinite().all(-1).any(-1), batch.values
         hidden = values.new_full((*visible.shape, values.shape[1]), torch.nan)
         for part in np.unique(metric.part_of_concept[metric.part_of_concept >= 0]).tolist():
-            rows = visible[:, part].nonzero()[:, 0]
+            rows = visible[:, part].nonzero()[:, 0].to(values.device)
             if len(rows):
                 hidden[rows, part] = metric._values_without(batch, part, rows).to(hidden)
         changes = locality(values, hidden, metric.part_of_concept)

@@ -86,7 +86,7 @@ class InterventionAccuracy(Observer):
     >>> from quantus_concepts.metrics import InterventionAccuracy, score_concepts
     >>> head = nn.Linear(2, 2, bias=False)
     >>> head.weight.data = torch.eye(2)  # each class is a concept
-    >>> model = BottleneckCBM(nn.Identity(), nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), head)
+    >>> model = BottleneckCBM(nn.Identity(), nn.Linear(3, 2), head)
     >>> images, labels = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
     >>> metric = InterventionAccuracy(counts=[2], orders=["random"])
     >>> table = score_concepts(model, [(images, labels, torch.eye(2)[labels])], [metric])

@@ -26,7 +26,7 @@ NUMBERS: tuple[str, ...] = (
     "chance",
     "reference",
 )
-NUMBERS += ("deviation", "seeds", "seed")
+NUMBERS += ("deviation", "seeds", "seed", "reason")
 UNBOUNDED = (-math.inf, math.inf)
 #: Spread of equal numbers, relative to their size.
 _ROUNDING = 1e-12
@@ -153,9 +153,9 @@ def seed_interval(runs: np.ndarray, bounds: tuple[float, float]) -> tuple[float,
 def with_random_range(frame: pd.DataFrame, control: str, by: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the rows of all models but `control`, with its ends as ``random_low`` and ``random_high``.
 
-    The control's row is that of the same `by`, which are all other keys by default; NaN where there is none.
+    The control's row is that of the same `by`, by default all other keys but ``what``; NaN where there is none.
     """
-    on = [name for name in keys(frame) if name != "model"] if by is None else list(by)
+    on = [name for name in keys(frame) if name not in ("model", "what")] if by is None else list(by)
     ends = frame.loc[frame["model"] == control, [*on, "low", "high"]].drop_duplicates(on)
     ends = ends.rename(columns={"low": "random_low", "high": "random_high"})
     return frame[frame["model"] != control].merge(ends, on=on, how="left")

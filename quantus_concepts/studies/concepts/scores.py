@@ -31,9 +31,9 @@ from quantus_concepts.metrics.concepts.oracle_head import LABELS as ORACLE_SCORE
 from quantus_concepts.metrics.concepts.oracle_head import OracleHead
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
 from quantus_concepts.metrics.host.observing import Observer
+from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import (
-    Row,
     direction_rows,
     kinds_of_rows,
     mean_row,
@@ -155,8 +155,8 @@ class SeedScores:
         fitted, n_concepts, table = self.run.models, len(self.run.data.concept_names), self.run.data.class_concepts
         metrics: list[UsualMetrics | Observer] = [UsualMetrics(top_l=[top for top in TOPS if top <= n_concepts])]
         # Raw values have no threshold, and so no oracle head.
-        honest = [*([] if table is None else [OracleHead(table, score) for score in ORACLE_SCORES])]
-        honest += [ConceptTaskLeakage(seed=self.run.seed), ConceptSetCeiling(), SparseHeadAccuracy()]
+        honest: list[Observer] = [ConceptTaskLeakage(seed=self.run.seed), ConceptSetCeiling(), SparseHeadAccuracy()]
+        honest += [] if table is None else [OracleHead(table, score) for score in ORACLE_SCORES]
         metrics += [metric.vary(optional=True) for metric in honest]
         if self.run.settings.interventions:
             models = {name: model for name, model in fitted.models.items() if isinstance(model, PostHocCBM)}

@@ -39,6 +39,9 @@ from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
 METRICS |= {"accuracy after interventions", "part specificity", "CEM gain", "CGIM correlation"}
+METRICS |= {"oracle accuracy", "head gap", "oracle ceiling", "concept-set ceiling", "completeness"}
+METRICS |= {"concept-task leakage", "concept-task leakage p", "sparse head accuracy", "NEC"}
+METRICS |= {"accuracy, heads of other seeds"}
 #: The command of the recorded run, but for its folder.
 RECORDED = shlex.split(RUNS["concepts"].commands[0])[:-1]
 OWN = "--data folder --root fruit --concepts concepts.csv --min-images 1 --backbone"
@@ -68,6 +71,13 @@ def test_painted_birds_from_drawing_to_results(finished):
     assert set(table.baseline) >= {"parts of another image", "centred Gaussian"}
     assert set(table.metric) == METRICS
     assert set(table.seed) == {0, 1}
+    # The oracle, whose values are the true concepts, leaks nothing, and its head reads nothing else.
+    oracle = table[(table.model == "oracle") & (table.what == "score")]
+    assert set(oracle[oracle.metric == "concept-task leakage p"].value) == {"1.0"}
+    assert list(oracle[oracle.metric == "oracle accuracy"].value) == list(
+        oracle[oracle.metric == "oracle ceiling"].value
+    )
+    assert len(table[table.metric == "accuracy, heads of other seeds"]) == 2 * 2
     oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]
     # At least one concept is present in each image, and the oracle ranks it first.
     assert oracle[oracle.l == "1"].value.astype(float).tolist() == [1.0] * 4
@@ -168,6 +178,8 @@ def test_the_official_cub_layout_with_the_papers_numbers_beside_ours(tmp_path):
         "CGIM": 3 * 112,
         "CGIM correlation": 3 * 112,
         "CAV accuracy": 112,
+        "concept-task leakage": 112,
+        "concept-task leakage p": 112,
     }
     existence = table[(table.model == "post-hoc CBM") & (table.metric == "CEM") & (table.set == "all")]
     assert set(existence.n.astype(int)) == {6}
