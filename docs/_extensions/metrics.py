@@ -36,7 +36,7 @@ def _row(page: Path) -> dict[str, Any]:
     entries = yaml.safe_load(front).get("metric")
     if not entries:
         return {}
-    name, question = re.findall(r"^# (\w+): (.+)$", text, flags=re.MULTILINE)[0]
+    name, question = re.findall(r"^# ([\w ]+): (.+)$", text, flags=re.MULTILINE)[0]
     link = f"[{name}](/metrics/{page.name})"
     return {"metric": link, "question": question, **entries}
 

@@ -80,7 +80,7 @@ class ConceptTaskLeakage(Observer):
 
     name = "concept-task leakage"
     bounds = (-1.0, 1.0)
-    of_samples = False
+    of_samples = only_correct = False
     per = "concept"
     sample_truth = needed = ("concept_labels",)
 

@@ -321,7 +321,8 @@ class Observer:
     def fields(self) -> dict[str, Any]:
         """Return what a row of a table is called."""
         named = {name: getattr(self, setting, None) for setting, name in FIELDS.items()}
-        of_set = {} if self.of_samples and not getattr(self, "only_correct", False) else {"set": "correct"}
+        # Means of classes, as those of CGIM, are over the correct samples unless a metric says otherwise.
+        of_set = {"set": "correct"} if getattr(self, "only_correct", not self.of_samples) else {}
         known = {name: value for name, value in named.items() if value is not None}
         return {"metric": self.title or self.label} | known | of_set
 
