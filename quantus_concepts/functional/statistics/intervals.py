@@ -59,7 +59,7 @@ def interval(
     S = diag(1 / n_g) (Bell and McCaffrey, 2002). The pseudo-clusters are the idea of Agresti and Coull (1998) for
     clusters: m and the variance are then those of G + 2 clusters, the degrees of freedom those of the G real ones, and
     the interval is not centred at the mean of the scores. Each has a third of the mean cluster size, at least one
-    score; less where the largest deviation D of a cluster, max n_g |y_g - m| in halves of the range, is small: 2 D
+    score; less where the largest deviation D of a cluster, max n_g abs(y_g - m) in halves of the range, is small: 2 D
     scores, unless D is below 1/2. ``docs/coverage.md`` has the coverage. Bounded scores that
     are all the same (with clusters: all at one bound) have Wilson's interval of as many scores (clusters). If unbounded
     clusters all have the same mean, which leaves no variance between them, it is the interval without clusters.
