@@ -24,7 +24,9 @@ def finite_rows(values: Tensor) -> Tensor:
     flat = values.flatten(1)
     if not flat.shape[1]:
         return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
-    # Both extremes are NaN if a value is, and are much faster than a comparison of every value.
+    # The largest absolute value and both extremes are NaN if a value is. On a CPU extremes are 15 times as fast.
+    if flat.device.type != "cpu":
+        return torch.linalg.vector_norm(flat, torch.inf, 1) < torch.inf
     return (flat.amax(1) < torch.inf) & (flat.amin(1) > -torch.inf)
 
 

@@ -94,19 +94,16 @@ def checked_threshold(threshold: float) -> None:
 
 
 @torch.no_grad()
-def pixel_hits(
-    maps: Numbers, pixels: Numbers, size: tuple[int, int], alphas: Sequence[float], finite: Tensor | None = None
-) -> Tensor:
+def pixel_hits(maps: Numbers, pixels: Numbers, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
     """Return the hits (B, P, A) of each map at several parts, whose places are pixels (B, P, Q) as of `pixels_of`.
 
-    NaN where all places of a part are -1. `finite` (B,) are the `finite_rows` of the maps. Nothing waits for the
-    device.
+    NaN where all places of a part are -1. Nothing waits for the device.
     """
     alphas, maps, pixels = checked_alphas(alphas), checked_maps(maps), as_tensor("pixels", pixels)
     check_axes(maps=(maps, "B h w"), pixels=(pixels, "B P Q"))
     maps, pixels = prepared_maps(maps, size), pixels.to(maps.device)
     resize = Resizer(maps, size)
-    finite = finite_rows(maps) if finite is None else finite
+    finite = finite_rows(maps)
     hidden = pixels < 0
     n_parts = [pixels.shape[1]] * len(maps)
     on_cpu = maps.device.type == "cpu"
@@ -121,7 +118,9 @@ def pixel_hits(
         maps, pixels, hidden, finite = (array[by_parts] for array in (maps, pixels, hidden, finite))
     pixels = pixels.clamp(min=0)
     n = size[0] * size[1]
-    larger, same = counts = maps.new_zeros(2, *pixels.shape[:2], dtype=torch.float32 if n <= 2**24 else torch.float64)
+    # Both are exact; elsewhere than on a CPU a conversion is a launch, and every count is written.
+    dtype = torch.float32 if on_cpu and n <= 2**24 else torch.float64
+    larger, same = counts = (maps.new_zeros if on_cpu else maps.new_empty)(2, *pixels.shape[:2], dtype=dtype)
     for rows, out, work in chunks(maps, size, pixels.shape[1]):
         last = max(n_parts[rows])
         if not last:
@@ -136,10 +135,11 @@ def pixel_hits(
         for compare, count in ((torch.gt, larger), (torch.eq, same)):
             torch.sum(compare(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=count[rows, :last])
     n_larger, n_same = counts.double()[..., None]
-    hits = ((_region_sizes(n, tuple(alphas), maps.device) - n_larger) / n_same).clamp(0, 1)
+    hits = maps.new_empty(*pixels.shape[:2], len(alphas))
+    torch.div(_region_sizes(n, tuple(alphas), maps.device) - n_larger, n_same, out=hits).clamp_(0, 1)
     # Numbers too large to be interpolated give a NaN that equals no pixel.
     defined = finite[:, None] & (same > 0)
-    hits = hits.masked_fill(~defined[..., None], torch.nan).to(maps.dtype)
+    hits = hits.masked_fill_(~defined[..., None], torch.nan)
     return hits[by_parts.argsort()].take_along_dim(order.argsort(1)[..., None], 1) if on_cpu else hits
 
 

@@ -18,8 +18,9 @@ def class_sums(values: Tensor, classes: Tensor, enters: Tensor, n_classes: int) 
     """Return sums (K, L) in float64 and counts (K,) of the rows of values (N, L) that enter (N,), by their classes."""
     sums = torch.zeros(n_classes, values.shape[1], device=values.device, dtype=torch.float64)
     # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
-    rows = classes.masked_fill(~enters, 0)
-    sums.index_add_(0, rows, values.to(sums).masked_fill(~enters[:, None], 0))
+    out = ~enters
+    rows = classes.masked_fill(out, 0)
+    sums.index_add_(0, rows, values.to(sums).masked_fill(out[:, None], 0))
     counts = torch.zeros(n_classes, device=values.device, dtype=torch.int64)
     return sums, counts.index_add_(0, rows, enters.to(torch.int64))
 

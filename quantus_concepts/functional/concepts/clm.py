@@ -49,7 +49,8 @@ def clm(hits: Numbers, top_l: int | Sequence[int]) -> Tensor:
     sizes = check_axes(hits=(hits, "... l_max"))
     asked = [*top_l] if isinstance(top_l, Sequence) else [top_l]
     tops = [check_whole("top_l", top, 1, sizes["l_max"]) for top in asked]
-    means = hits.nan_to_num(0.0).cumsum(-1) / (~hits.isnan()).cumsum(-1)
+    # NaN does not equal itself.
+    means = hits.nan_to_num(0.0).cumsum(-1) / (hits == hits).cumsum(-1)
     # Not by a list as the index, which would have to go to the device.
     scores = torch.stack([means[..., top - 1] for top in tops], -1)
     return scores if isinstance(top_l, Sequence) else scores[..., 0]

@@ -49,9 +49,10 @@ def rank_concepts(importance: Numbers, top: int, eligible: Numbers | None = None
     eligible = None if eligible is None else as_tensor("eligible", eligible)
     sizes = check_axes(importance=(importance, "... L"), eligible=(eligible, "L"))
     top = check_whole("top", top, 1, sizes["L"])
-    if eligible is None:
+    if eligible is not None:
+        check_zero_one("eligible", eligible)
+    if eligible is None or bool(eligible.all()):
         return importance.argsort(dim=-1, descending=True, stable=True)[..., :top]
-    check_zero_one("eligible", eligible)
     taking_part = eligible.nonzero().squeeze(1).to(importance.device)
     if top > len(taking_part):
         raise ValueError(

@@ -168,7 +168,8 @@ class Locality(ConceptMetric):
             return concept_outputs(model, without(batch.tensor(name))).values
         # Random banks of a backbone share what it makes of the images.
         key = (self.name, id(model.features), part)
-        found = batch.prepared_truth(key, name, lambda truth: backbone_features(model, without(truth)))
+        device = batch.values.device
+        found = batch.prepared_truth(key, name, device, lambda *of: backbone_features(model, without(of[0].to(of[1]))))
         return concept_outputs(model, batch.inputs, found).values
 
     def finish(self, observed: Any) -> Result:

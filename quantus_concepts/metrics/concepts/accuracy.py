@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ class Accuracy(Observer):
     @classmethod
     def observe(cls, metrics: Sequence[Accuracy], batch: Batch) -> Scored:
         """Compare the classes of some samples."""
-        return Scored(batch.labels == batch.predicted)
+        return Scored(batch.correct)
 
 
 class Density(Observer):
@@ -35,7 +36,7 @@ class Density(Observer):
     @classmethod
     def observe(cls, metrics: Sequence[Density], batch: Batch) -> Scored:
         """Count the concepts of some samples."""
-        return Scored(batch.tensor("concept_labels").mean(1, dtype=torch.float32))
+        return Scored(torch.as_tensor(batch.truth["concept_labels"]).mean(1, dtype=torch.float32))
 
 
 class ConceptAccuracy(Observer):
@@ -58,7 +59,7 @@ class ConceptAccuracy(Observer):
         right = ((batch.values >= threshold) == (batch.tensor("concept_labels") > 0.5)).float()
         right, concepts = right.masked_fill(batch.values.isnan(), torch.nan), metrics[0].concepts
         right = right if concepts is None else right[:, concepts.to(right.device)]
-        return Scored(right.mean(1), clusters=batch.predicted.int())
+        return Scored(right.mean(1), clusters=batch.clusters)
 
 
 class SeenAccuracy(ConceptAccuracy):
@@ -76,7 +77,7 @@ class SeenAccuracy(ConceptAccuracy):
     @classmethod
     def observe(cls, metrics: Sequence[Any], batch: Batch) -> Scored:
         """Compare the concepts of some samples."""
-        return Scored(super().observe(metrics, batch).scores, clusters=batch.labels.int())
+        return Scored(super().observe(metrics, batch).scores, clusters=batch.true_classes.int())
 
     def finish(self, observed: Scored) -> Result:
         """Return the scores of all batches."""
@@ -98,6 +99,10 @@ class NegativeFirst(Observer):
     def observe(cls, metrics: Sequence[NegativeFirst], batch: Batch) -> Scored:
         """Look at the value of the first concept of some samples."""
         found = batch.importance((cls.importance,), batch.values.shape[1], "concept_labels")
-        # NaN, which ranks first, has no sign.
-        first = batch.values.gather(1, found.order[0, :, :1])[:, 0]
-        return Scored((first < 0).float().masked_fill(first.isnan(), torch.nan), clusters=batch.classes.int())
+        # Only its sign is asked for in the end; NaN, which ranks first, has none.
+        return Scored(batch.values.gather(1, found.order[0, :, :1])[:, 0], clusters=batch.clusters)
+
+    def finish(self, observed: Scored) -> Result:
+        """Return which of the first concepts of all batches speak by being absent."""
+        first = observed.scores.numpy()
+        return super().finish(replace(observed, scores=np.where(np.isnan(first), np.nan, first < 0)))

@@ -42,10 +42,11 @@ from quantus_concepts.metrics.host.record import QuantusArguments
 ZERO = "importance is zero throughout"
 
 
-def labels_shown(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return whether samples show concepts (n, L), the same in float32 with a column of ones, and the counts (n,)."""
+def labels_shown(labels: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return whether samples show concepts, and a column of ones, (n, L + 1) in float32, and the counts (n,)."""
     shows = labels > 0
-    return shows, torch.cat([shows, torch.ones_like(shows[:, :1])], 1).float(), shows.sum(1, dtype=torch.int32)
+    ones = torch.cat([shows, torch.ones_like(shows[:, :1])], 1).float()
+    return ones.to(device), shows.sum(1, dtype=torch.int32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,9 @@ class Ranked(Observed):
     #: (n, E, T): whether samples show them (0 or 1), and their indices.
     presence: Tensor
     order: Tensor
-    #: (n, E), the largest importance, and (n,) whether samples are misclassified.
+    #: (n, E), the largest importance, and (n,) whether samples are classified correctly; None where nothing asks.
     norms: Tensor
-    wrong: Tensor
+    correct: Tensor | None
     #: (n,): how many concepts samples show, and the classes explained and, for recitals, the true ones.
     n_shown: Tensor
     clusters: Tensor
@@ -80,7 +81,7 @@ class Ranked(Observed):
         known = vars(self).setdefault("_shown", {})
         if (place, only_correct) not in known:
             out = ~(self.norms[:, place] > 0)
-            out = out | self.wrong if only_correct else out
+            out = out | ~cast(Tensor, self.correct) if only_correct else out
             known[place, only_correct] = ranked_presence(self.presence[:, place].float(), ~out)
         return known[place, only_correct]
 
@@ -273,32 +274,30 @@ class CEM(ConceptMetric):
         found = batch.importance(kinds, labels.shape[1], "concept_labels")
         if batch.has_concepts:
             check_concept_count("concept_labels", "(N, L)", labels, found.values.shape[2])
-        shows, ones, n_shown = batch.prepared_truth("shows", "concept_labels", labels_shown)
-        shows, ones = shows.to(found.values.device), ones.to(found.values.device)
+        ones, n_shown = batch.prepared_truth("shows", "concept_labels", found.values.device, labels_shown)
         _check_tops(top, labels.shape[1])
         order, largest = found.order[..., :top], found.norms
-        wrong = torch.zeros_like(shows[:, 0])
-        if any(metric.only_correct for metric in metrics):
-            wrong = (batch.predicted != batch.labels.to(batch.predicted.device)).to(order.device)
+        correct = batch.correct.to(order.device) if any(metric.only_correct for metric in metrics) else None
         counts = None
         if any(metric.gain or metric.baseline == col.COMMONEST_CONCEPT for metric in metrics):
             scored = torch.cat([largest > 0, ones[None, :, -1] > 0])
             # How many of the scored samples show each concept, and how many they are; below 2^24 exactly.
-            counts = (torch.stack([scored, scored & ~wrong]).float() @ ones).long()
+            counts = (torch.stack([scored, scored if correct is None else scored & correct]).float() @ ones).long()
         recital = next((metric for metric in metrics if metric.baseline == col.CLASS_RECITAL), None)
         if recital is not None:
-            theirs = torch.as_tensor(recital.class_concepts)[batch.labels.cpu()][None].to(order.device)
-            kinds, order = (*kinds, col.CLASS_RECITAL), torch.cat([order, rank_concepts(theirs, top)])
+            # Ranked where they are: on the host.
+            theirs = torch.as_tensor(recital.class_concepts)[batch.true_classes.cpu()][None]
+            kinds, order = (*kinds, col.CLASS_RECITAL), torch.cat([order, rank_concepts(theirs, top).to(order.device)])
             largest = torch.cat([largest, torch.linalg.vector_norm(theirs, torch.inf, 2).to(largest)])
         return Ranked(
             kinds=kinds,
-            presence=shows.expand(len(kinds), -1, -1).gather(2, order).transpose(0, 1).to(torch.int8),
+            presence=ones.expand(len(kinds), -1, -1).gather(2, order).transpose(0, 1).to(torch.int8),
             order=order.transpose(0, 1).to(torch.int16),
             norms=largest.T,
-            wrong=wrong,
+            correct=correct,
             n_shown=n_shown,
             clusters=batch.clusters,
-            labels=None if recital is None else batch.labels.int(),
+            labels=None if recital is None else batch.true_classes.int(),
             counts=counts,
             n_concepts=labels.shape[1],
             reason=found.reason,
@@ -323,7 +322,9 @@ class CEM(ConceptMetric):
 
         def reasons() -> dict[str, Counted]:
             masks = {"the model's importances are NaN": norms.isnan()} if observed.explained is None else {}
-            masks |= {ZERO: norms == 0} | ({"they are misclassified": observed.wrong} if correct else {})
+            masks[ZERO] = norms == 0
+            if correct:
+                masks["they are misclassified"] = ~cast(Tensor, observed.correct)
             masks["no other sample has a score"] = scores.isnan() & ~first_scores.isnan()
             return counted(masks, n, observed.reason)
 
@@ -331,7 +332,7 @@ class CEM(ConceptMetric):
 
     def _commonest(self, observed: Ranked) -> Result:
         """Return CEM of the l commonest concepts, named for all samples."""
-        chance = observed.density[~observed.wrong.numpy()] if self.only_correct else observed.density
+        chance = observed.density[cast(Tensor, observed.correct).numpy()] if self.only_correct else observed.density
         counts = cast(Tensor, observed.counts)[int(self.only_correct), -1]
         shown, n = counts[:-1].sort(descending=True).values[: self.top_l], int(counts[-1])
         value = int(shown.sum()) / (self.top_l * n) if n else math.nan

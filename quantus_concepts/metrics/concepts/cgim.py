@@ -236,7 +236,7 @@ class CGIM(ConceptMetric):
         # explanation failed is left out; otherwise it would void its whole class.
         labels = batch.tensor("labels", importance.device) if "labels" in batch.truth else batch.labels
         labels, predicted = labels.to(importance.device), predicted.to(importance.device)
-        enters = labels == predicted
+        enters = batch.correct if batch.has_concepts else labels == predicted
         if batch.given is not None:
             enters = enters & (labels == torch.as_tensor(batch.given, device=labels.device))
         finite = found.norms.amax(0) < torch.inf

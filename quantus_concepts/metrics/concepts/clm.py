@@ -331,7 +331,9 @@ class CLM(ConceptMetric):
         row, column = observed.rows.index(self.baseline or self.importance), observed.alphas.index(self.alpha)
         place, n = observed.tops.index(self.top_l), observed.n_samples
         scores, chance = observed.means[:, row, place, column].double().numpy(), np.full(n, self.alpha / 12)
-        own = row
+        # Baselines are about the concepts of the last explanation.
+        norms = observed.norms[:, min(row, observed.norms.shape[1] - 1)].numpy()
+        ranks, own = (norms > 0) & (norms < np.inf), row
         if self.specificity:
             rows = [name for name in observed.rows if name not in NOT_SPECIFIC]
             row, top = rows.index(observed.rows[row]), observed.specific_tops.index(self.top_l)
@@ -339,12 +341,12 @@ class CLM(ConceptMetric):
         elif self.threshold is not None:
             chance = np.full(n, np.nan)
         elif observed.chance is not None:
-            chance = observed.chance[:, row, place, column].numpy()
+            chance = np.where(ranks, observed.chance[:, row, place, column].numpy(), np.nan)
+        scores = np.where(ranks, scores, np.nan)
 
         def reasons() -> dict[str, Counted]:
-            norms, unseen = observed.norms[:, own].numpy(), observed.hidden[:, own, : self.top_l].all(1).numpy()
+            unseen = observed.hidden[:, own, : self.top_l].all(1).numpy()
             masks = {"the model's importances are not finite": ~(norms < np.inf), ZERO: norms == 0}
-            ranks = (norms > 0) & (norms < np.inf)
             masks[f"no part of the first {self.top_l} concepts is visible"] = ranks & unseen
             masks["the model's maps are not finite"] = np.isnan(scores) & ranks & ~unseen
             return counted(masks, n)

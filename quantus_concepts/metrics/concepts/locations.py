@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from captum_concepts.support.checks import to_numpy
-from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.functional.attribution.regions import pixel_hits, pixel_threshold_hits, pixels_of
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.part_specificity import PartHits, part_specificity
@@ -53,7 +51,10 @@ NOT_SPECIFIC = (col.OTHER_IMAGE, col.OTHER_PARTS)
 
 @dataclass(frozen=True, kw_only=True)
 class Located(Observed):
-    """Means of hits (n, R, tops, A) of E explanations and, after them, of baselines of the last one; in float32."""
+    """Means of hits (n, R, tops, A) of E explanations and, after them, of baselines of the last one; in float32.
+
+    Also of samples whose `norms` rank no concept, where they mean nothing.
+    """
 
     rows: tuple[str, ...] = same()
     tops: tuple[int, ...] = same()
@@ -87,61 +88,67 @@ def locate(
     importance = found.values
     check_concept_count("part_of_concept", "(L,)", parts, importance.shape[2])
     device = importance.device
-    # (n, E, T): the concepts, and the parts that they are about.
-    ranked = first_with_part(importance, parts, top).transpose(0, 1)
-    part = torch.as_tensor(parts, device=device)[ranked]
-    norms = found.norms.T
+    # (n, E T): the concepts; (n, E, T): the parts that they are about; (n, E, T, Q): the pixels of these.
+    ranked = first_with_part(importance, parts, top).transpose(0, 1).flatten(1)
+    part = torch.as_tensor(parts, device=device)[ranked].unflatten(1, (len(kinds), top))
     points = to_numpy(batch.truth["points"])
     pixels = pixels_of(points, size).to(device)
-    hidden = _at(pixels, part) < 0
-    maps = batch.maps(ranked.flatten(1)).flatten(0, 1)
-    # Maps (U,) of images, their parts, and where they come from. Explanations agree on many concepts: on a CPU each map
-    # is looked at once; an accelerator would have to be waited for.
-    image = torch.arange(n, device=device).repeat_interleave(len(kinds) * top)
-    inverse = first = torch.arange(len(image), device=device)
+    places = _at(pixels, part)
+    hidden = places < 0
+    maps = batch.maps(ranked).flatten(0, 1)
+    # Explanations agree on many concepts. On a CPU each of U maps is looked at once, and `place` says where it is found
+    # (n E T,); an accelerator would have to be waited for, and has a map for each place.
+    place: Tensor | None = None
     if device.type == "cpu":
-        inverse = torch.unique(image * len(parts) + ranked.flatten(), return_inverse=True)[1]
-        first = torch.empty(int(inverse.max()) + 1, dtype=torch.int64)
-        first[inverse] = torch.arange(len(inverse))
-    maps, image, part_of_map = maps[first], image[first], part.flatten()[first]
-    finite = finite_rows(maps)
+        image = torch.arange(n).repeat_interleave(len(kinds) * top)
+        place = torch.unique(image * len(parts) + ranked.flatten(), return_inverse=True)[1]
+        first = torch.empty(int(place.max()) + 1, dtype=torch.int64)
+        first[place] = torch.arange(len(place))
 
-    def hits_at(maps: Tensor, pixels: Tensor, finite: Tensor | None = None) -> Tensor:
-        return pixel_hits(maps, pixels, size, alphas, finite)
+    def once(of_places: Tensor) -> Tensor:
+        """Return of what is the same for all places (n, E, T, ...) of a map what is of each map (U, ...)."""
+        return of_places.flatten(0, 2) if place is None else of_places.flatten(0, 2)[first]
 
-    own_place = pixels[image, part_of_map][:, None]
+    maps = once(maps.unflatten(0, tuple(part.shape)))
     # Hits (n, R, T, A) of each explanation, and behind them of baselines of the last one.
+    n_maps, n_parts, last = len(maps), pixels.shape[1], part[:, -1:]
+    fixed = [name for name in baselines if name not in NOT_SPECIFIC]
     if threshold is not None:
-        hits = pixel_threshold_hits(maps, own_place[:, 0], size, threshold)[:, None, None]
+        hits = pixel_threshold_hits(maps, once(places), size, threshold)[:, None, None]
     elif baselines or specific_tops:
         # A map is looked at in other parts only where that is asked for; each takes as long as its own part.
-        asked, of_last = torch.zeros(2, len(kinds), top, dtype=torch.bool)
-        asked[:, : max(specific_tops, default=0)] = True
-        asked[-1] |= col.OTHER_PARTS in baselines
-        of_last[-1] = True
-        asks, of_last = (of_maps(each.to(device), inverse, len(maps), n) for each in (asked, of_last))
-        is_own = torch.arange(pixels.shape[1], device=device) == part_of_map[:, None]
-        everywhere = pixels[image].masked_fill(~(is_own | asks[:, None])[..., None], -1)
+        left_out = _left_out(len(kinds), top, max(specific_tops, default=0), col.OTHER_PARTS in baselines, device)
+        no_others, not_last = (_of_maps(each, place, n) for each in left_out)
+        is_other = torch.arange(n_parts, device=device) != part[..., None]
+        looked_at = [once(pixels[:, None, None].masked_fill((is_other & no_others[..., None])[..., None], -1))]
         # Last comes the place of its part in another image.
-        elsewhere = (
-            pixels_of(to_numpy(batch.truth["elsewhere"]), size).to(device) if col.OTHER_IMAGE in baselines else None
-        )
-        others = pixels[image, :0]
-        if elsewhere is not None:
-            others = elsewhere[image, part_of_map][:, None].masked_fill(~of_last[:, None, None], -1)
-        hits = hits_at(maps, torch.cat([everywhere, others], 1), finite)
+        if col.OTHER_IMAGE in baselines:
+            elsewhere = _at(pixels_of(to_numpy(batch.truth["elsewhere"]), size).to(device), part)
+            looked_at.append(once(elsewhere.masked_fill(not_last[..., None], -1))[:, None])
+        everywhere = torch.cat(looked_at, 1)
+        norms = _norms_like(maps, batch) if col.FEATURE_NORM in fixed else None
+        if norms is not None:
+            # They come behind the concepts' maps, and are looked at in no other image.
+            n_more = everywhere.shape[1] - n_parts
+            own = nn.functional.pad(pixels, (0, 0, 0, n_more), value=-1)
+            everywhere, maps = torch.cat([everywhere, own]), torch.cat([maps, norms])
+        hits = pixel_hits(maps, everywhere, size, alphas)
     else:
-        hits = hits_at(maps, own_place, finite)
-    # Hits have the shape (n, E, T, P, A).
-    hits = hits[inverse].unflatten(0, (n, len(kinds), top))
+        hits = pixel_hits(maps, once(places)[:, None], size, alphas)
+    # Of maps, and of places: these have the shape (n, E, T, P, A).
+    of_norms, hits = hits[n_maps:, :n_parts], hits[:n_maps]
+    hits = (hits if place is None else hits[place]).unflatten(0, tuple(part.shape))
     rows, specific = [hits[..., 0, :]], []
-    last, fixed = part[:, -1:], [name for name in baselines if name not in NOT_SPECIFIC]
     if baselines or specific_tops:
-        maps_of = [_fixed_hits(name, batch, maps, points, pixels, hits_at, alphas) for name in fixed]
-        at_parts = [
-            hits[..., : pixels.shape[1], :],
-            *(each[:, None, None].expand(-1, 1, top, -1, -1) for each in maps_of),
-        ]
+        maps_of = []
+        for name in fixed:
+            if name == col.GAUSSIAN:
+                maps_of.append(torch.as_tensor(_region(tuple(alphas)).hits(points, size)).to(hits))
+            else:
+                # A backbone without such maps of its channels has no baseline by their norm.
+                unknown = hits.new_full((n, n_parts, len(alphas)), torch.nan)
+                maps_of.append(of_norms if len(of_norms) else unknown)
+        at_parts = [hits[..., :n_parts, :], *(each[:, None, None].expand(-1, 1, top, -1, -1) for each in maps_of)]
         every = hits_of_concepts(torch.cat(at_parts, 1), torch.cat([part, *[last] * len(fixed)], 1), parts)
         rows, specific = [every.own[:, : len(kinds)]], [every.difference]
     several = pixels.shape[2] > 1 and threshold is None
@@ -149,27 +156,23 @@ def locate(
     for name in baselines:
         if name == col.OTHER_IMAGE:
             rows.append(hits[:, -1:, :, -1])
-            places = _at(cast(Tensor, elsewhere), last) < 0
         elif name == col.OTHER_PARTS:
             rows.append(every.others[:, len(kinds) - 1 : len(kinds)])
         else:
-            place = len(kinds) + fixed.index(name)
-            rows.append(every.own[:, place : place + 1])
-            places = hidden[:, -1:]
+            row = len(kinds) + fixed.index(name)
+            rows.append(every.own[:, row : row + 1])
         if several and name == col.OTHER_PARTS:
             of_parts = chance_at_places(pixels < 0, alphas)[:, None, None].expand(-1, 1, top, -1, -1)
             chances.append(hits_of_concepts(of_parts, last, parts).others)
         elif several:
-            chances.append(chance_at_places(places, alphas))
-    out = ~((norms > 0) & (norms < torch.inf))
-    out = torch.cat([out, out[:, -1:].expand(-1, len(baselines))], 1)[..., None, None]
+            hides = elsewhere[:, -1:] < 0 if name == col.OTHER_IMAGE else hidden[:, -1:]
+            chances.append(chance_at_places(hides, alphas))
 
     def means(parts: list[Tensor], tops: Sequence[int]) -> Tensor:
-        table = torch.cat(parts, 1)
-        hits = table.masked_fill(out[:, : table.shape[1]], torch.nan)
+        table = torch.cat(parts, 1) if len(parts) > 1 else parts[0]
         if [*tops] == [1]:
-            return hits[:, :, :1]
-        return clm(hits.movedim(-2, -1), tops).movedim(-1, -2)
+            return table[:, :, :1]
+        return clm(table.movedim(-2, -1), tops).movedim(-1, -2)
 
     return Located(
         rows=(*kinds, *baselines),
@@ -179,33 +182,37 @@ def locate(
         specific=means(specific, specific_tops).float() if specific_tops else None,
         specific_tops=tuple(specific_tops),
         chance=means(chances, tops).float() if chances else None,
-        hidden=hidden.all(-1),
-        norms=norms,
+        hidden=hidden.all(-1) if pixels.shape[2] > 1 else hidden[..., 0],
+        norms=found.norms.T,
         clusters=batch.clusters,
     )
 
 
-def of_maps(pattern: Tensor, inverse: Tensor, n_maps: int, n: int) -> Tensor:
-    """Return which maps (U,) a pattern (E, T), the same for n images, marks; `inverse` (n E T,) are its maps."""
-    every = pattern.expand(n, -1, -1).flatten()
-    if pattern.device.type != "cpu":
-        return every  # each place has a map of its own
-    found = torch.zeros(n_maps, dtype=torch.bool)
-    found[inverse[every]] = True
-    return found
+@functools.lru_cache(maxsize=8)
+def _left_out(n_kinds: int, top: int, specific: int, other_parts: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return of which places (E, T) the maps are looked at in no other part, and in no other image."""
+    no_others, not_last = torch.ones(2, n_kinds, top, dtype=torch.bool)
+    no_others[:, :specific] = False
+    no_others[-1] &= not other_parts
+    not_last[-1] = False
+    # Kept: on an accelerator each transfer waits for all that was queued before.
+    return no_others.to(device), not_last.to(device)
 
 
-def _fixed_hits(
-    name: str, batch: Batch, maps: Tensor, points: np.ndarray, pixels: Tensor, hits_at: Any, alphas: Sequence[float]
-) -> Tensor:
-    """Return the hits (n, P, A) of one map for all concepts of an image, at every part."""
-    if name == col.GAUSSIAN:
-        return torch.as_tensor(_region(tuple(alphas)).hits(points, batch.size)).to(maps)
+def _of_maps(left_out: Tensor, place: Tensor | None, n: int) -> Tensor:
+    """Return which places (n, E, T) are left out: a map with several places (n E T,) is not, where one of them is."""
+    every = left_out.expand(n, -1, -1)
+    if place is None:
+        return every
+    of_maps = torch.ones(int(place.max()) + 1, dtype=torch.bool)
+    of_maps[place[~every.flatten()]] = False
+    return of_maps[place].view(every.shape)
+
+
+def _norms_like(maps: Tensor, batch: Batch) -> Tensor | None:
+    """Return the norm (n, h, w) of the backbone's maps; None where it gives none of the concepts' resolution."""
     norms = feature_norms(batch.model, batch.features)
-    if norms is None or norms.shape[1:] != maps.shape[1:]:
-        # Without such maps of its channels, a backbone has no baseline by norm.
-        norms = maps.new_full((len(batch), *maps.shape[1:]), torch.nan)
-    return hits_at(norms.to(maps), pixels)
+    return None if norms is None or norms.shape[1:] != maps.shape[1:] else norms.to(maps)
 
 
 def _at(places: Tensor, part: Tensor) -> Tensor:

@@ -23,6 +23,9 @@ from quantus_concepts.metrics.host.model import (
     shared_outputs,
 )
 
+#: What is computed of the values and logits of samples.
+OF_SAMPLES = ("values", "logits", "predicted", "classes", "labels", "correct", "clusters")
+
 
 class Importance:
     """Importances (E, n, L) of several kinds; for explanations of a call also why some are undefined (n,)."""
@@ -42,8 +45,10 @@ class Importance:
 
     def select(self, places: list[int]) -> Importance:
         """Return some of the kinds."""
-        part = Importance(self.values[places], self.reason, self.explained)
-        part.order, part.norms = self.order[places], self.norms[places]
+        follow = places == [*range(places[0], places[0] + len(places))]
+        rows = slice(places[0], places[-1] + 1) if follow else places
+        part = Importance(self.values[rows], self.reason, self.explained)
+        part.order, part.norms = self.order[rows], self.norms[rows]
         return part
 
 
@@ -86,13 +91,12 @@ class Batch:
             self._once[key] = make()
         return self._once[key]
 
-    def prepared_truth(self, key: Hashable, name: str, prepare: Callable[[Tensor], Any]) -> Any:
-        """Return what `prepare` makes of ground truth on the device of the values, once for all models of a batch."""
-        device = self.values.device
+    def prepared_truth(self, key: Hashable, name: str, device: Any, prepare: Callable[[Tensor, Any], Any]) -> Any:
+        """Return what `prepare` makes of ground truth for a device, once for all models of a batch."""
         known = self._shared.get((key, device))
         # The truth is kept as well: another array could get the identity of a freed one.
         if known is None or known[0] is not self.truth[name]:
-            known = self._shared[key, device] = self.truth[name], prepare(self.tensor(name, device))
+            known = self._shared[key, device] = self.truth[name], prepare(torch.as_tensor(self.truth[name]), device)
         return known[1]
 
     @cached_property
@@ -139,7 +143,17 @@ class Batch:
             return self.tensor("labels", self.predicted.device)
         return self.classes if self.has_concepts else torch.as_tensor(self.given, device=self.predicted.device)
 
+    @cached_property
+    def correct(self) -> Tensor:
+        """Whether the predicted class is the true one (n,)."""
+        return self.predicted == self.labels.to(self.predicted.device)
+
     @property
+    def true_classes(self) -> Tensor:
+        """The true classes (n,), where they are there already: mostly on the host."""
+        return torch.as_tensor(self.truth["labels"]) if "labels" in self.truth else self.labels
+
+    @cached_property
     def clusters(self) -> Tensor:
         """The explained classes (n,): samples of one class are not independent of each other."""
         return torch.as_tensor(self.given) if self.given is not None else self.classes.int()
@@ -159,7 +173,8 @@ class Batch:
 
         def compute() -> Importance:
             found = concept_importances(self.model, self.values, self.classes, self.kinds)
-            return Importance(torch.stack([found[kind] for kind in self.kinds]))
+            each = [found[kind] for kind in self.kinds]
+            return Importance(torch.stack(each) if len(each) > 1 else each[0][None])
 
         every: Importance = self.once(("importance", self.kinds), compute)
         if wanted == self.kinds:
@@ -174,6 +189,8 @@ class Batch:
         """Return this batch with other ground truth; what it has computed is shared."""
         other = copy.copy(self)
         other.truth = truth
+        for name in ("labels", "correct"):
+            other.__dict__.pop(name, None)
         return other
 
     def take(self, rows: np.ndarray) -> Batch:
@@ -189,7 +206,7 @@ class Batch:
             logits=self.logits[there],
         )
         part.features = part.outputs.features
-        for name in ("values", "logits", "predicted", "classes", "labels"):
+        for name in OF_SAMPLES:
             part.__dict__.pop(name, None)
         return part
 
@@ -202,7 +219,7 @@ class Batch:
         fields = zip(*(part.outputs for part in parts), strict=True)
         joined.outputs = type(self.outputs)(*(None if rows[0] is None else torch.cat(rows) for rows in fields))
         joined.features = joined.outputs.features
-        for name in ("values", "logits", "predicted", "classes", "labels"):
+        for name in OF_SAMPLES:
             joined.__dict__.pop(name, None)
         return joined
 

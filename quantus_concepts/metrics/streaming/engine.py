@@ -142,7 +142,7 @@ class _Kept:
         shape = (batch.logits.shape[1], batch.values.shape[1])
         if not self._families:
             self._families = self._find_families(batch)
-        self._facts.add(Facts(labels=batch.labels.int(), predicted=batch.predicted.int(), shape=shape))
+        self._facts.add(Facts(labels=batch.true_classes.int(), predicted=batch.clusters, shape=shape))
         for metrics, keeper in self._families:
             part, metric = batch, metrics[0]
             if bound := metric.bound_truth:
