@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import Locality, score_concepts
+from quantus_concepts import Locality, painted_subject, score_concepts
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.functional import hide_part, locality
 
@@ -99,6 +99,19 @@ def test_a_column_beside_random_banks_that_share_the_passes():
     every = score_concepts(model, loader, "all", truth=truth)
     assert "locality" in set(every["metric"])
     assert "locality" not in set(score_concepts(model, loader, truth=truth)["metric"])
+
+
+@pytest.mark.filterwarnings("ignore:.*fewer images than n_pos")
+def test_a_model_that_knows_only_its_own_images_is_not_asked_about_others():
+    subject = painted_subject(60, 20, image_size=32, epochs=1)
+    (banks,) = (model.random_models() for model in subject.models.values() if hasattr(model, "random_models"))
+    controls = {"random banks": banks[:3]}
+    table = score_concepts(subject.models, subject.loader(), "all", controls=controls)
+    rows = table[table["metric"] == "locality"].set_index("model")
+    assert rows.loc["oracle", "undefined"] == 20
+    assert rows.loc["oracle", "reason"] == "the model cannot be asked about changed images (20 of 20 samples)"
+    assert rows.drop("oracle")["value"].notna().all()
+    assert {*rows.index} == {*subject.models, *controls}
 
 
 def test_painted_birds_without_a_part():

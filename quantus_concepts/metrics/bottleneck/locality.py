@@ -33,6 +33,7 @@ from quantus_concepts.metrics.host.record import QuantusArguments
 NOT_VISIBLE = "no concept's part is visible together with another part"
 NOT_VARIED = "concept values do not vary over the images"
 NOT_FINITE = "the model's concept values are not finite"
+NOT_ASKED = "the model cannot be asked about changed images"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,8 @@ class Hidden(Observed):
 
     values: Tensor
     changes: Tensor
+    #: Whether the model can be asked about changed images (n,).
+    asked: Tensor
     clusters: Tensor
 
 
@@ -147,12 +150,15 @@ class Locality(ConceptMetric):
         # On the host, where it is known which rows there are without waiting for a device.
         visible, values = torch.as_tensor(batch.truth["points"]).isfinite().all(-1).any(-1), batch.values
         hidden = values.new_full((*visible.shape, values.shape[1]), torch.nan)
-        for part in np.unique(metric.part_of_concept[metric.part_of_concept >= 0]).tolist():
+        answers = getattr(batch.model, "answers_changed_images", True)
+        parts = np.unique(metric.part_of_concept[metric.part_of_concept >= 0]).tolist()
+        for part in parts if answers else ():
             rows = visible[:, part].nonzero()[:, 0].to(values.device)
             if len(rows):
                 hidden[rows, part] = metric._values_without(batch, part, rows).to(hidden)
         changes = locality(values, hidden, metric.part_of_concept)
-        return Hidden(values=values.float(), changes=changes.float(), clusters=batch.predicted.int())
+        asked = torch.full((len(batch),), answers)
+        return Hidden(values=values.float(), changes=changes.float(), asked=asked, clusters=batch.predicted.int())
 
     def _values_without(self, batch: Batch, part: int, rows: Tensor) -> Tensor:
         """Return concept values of the images in these rows without a part."""
@@ -178,9 +184,11 @@ class Locality(ConceptMetric):
         finite, visible = values.isfinite().all(1), ~changes.isnan().all(1)
         spread = values[finite].std(0) if int(finite.sum()) > 1 else torch.zeros(values.shape[1])
         scores = (changes / torch.where(spread > 0, spread, torch.nan)).nanmean(1)
+        asked = observed.asked
         reasons = {
-            NOT_FINITE: ~finite,
-            NOT_VISIBLE: finite & ~visible,
-            NOT_VARIED: finite & visible & scores.isnan(),
+            NOT_ASKED: ~asked,
+            NOT_FINITE: asked & ~finite,
+            NOT_VISIBLE: asked & finite & ~visible,
+            NOT_VARIED: asked & finite & visible & scores.isnan(),
         }
         return Result(scores.numpy(), counted(reasons, len(scores)), clusters=observed.clusters.numpy())

@@ -18,10 +18,12 @@ from captum_concepts.support.checks import as_list, check_whole
 from quantus_concepts.functional.bottleneck.sparse_heads import AVERAGED, sparse_head_path
 from quantus_concepts.metrics.concepts.leakage import ValuesAndTruth
 from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.observing import Observer, Result
+from quantus_concepts.metrics.host.metric import nanmean
+from quantus_concepts.metrics.host.observing import Counted, Observer, Result
 
 #: Value of the column ``metric`` of the mean over the sizes of VLG-CBM, and of the weights that a head has.
 ANEC_AVG, NEC = "ANEC-avg", "NEC"
+NOT_FITTED = "there are no other images to fit a head to"
 
 
 class SparseHeadAccuracy(Observer):
@@ -85,16 +87,21 @@ class SparseHeadAccuracy(Observer):
         places = _places_in_class(seen.labels)
         for half in (0, 1) if len(seen.values) > 1 else ():
             fit, rest = places % 2 == half, places % 2 != half
+            if not fit.any():
+                continue
             path = (self.n_steps, self.n_iterations)
             heads = sparse_head_path(seen.values[fit], seen.labels[fit], sizes, None, None, *path)
             nec[half] = heads.nec
             finite = np.flatnonzero(observed.values.isfinite().all(1))
             hits[:, finite[rest]] = heads.predict(seen.values[rest]) == seen.labels[rest]
+        alone = int(np.isnan(hits[0]).sum()) - sum(of.n for of in reasons.values())
+        reasons |= {NOT_FITTED: Counted(alone, n)} if alone else {}
         clusters = observed.labels.numpy()
         rows = []
-        for size, scores, weights in zip(sizes, hits, nec.mean(0), strict=True):
+        for size, scores, weights in zip(sizes, hits, nec.T, strict=True):
             rows.append((self.fields() | {"l": size}, Result(scores, reasons, clusters=clusters)))
-            count = {"value": float(weights), "n": 2, "undefined": 0}
+            unknown = int(np.isnan(weights).sum())
+            count = {"value": nanmean(weights), "n": 2 - unknown, "undefined": unknown}
             rows.append(({"metric": NEC, "l": size}, Result(np.empty(0), {}, summary=count)))
         if {*AVERAGED} <= {*sizes}:
             mean = hits[[sizes.index(size) for size in AVERAGED]].mean(0)

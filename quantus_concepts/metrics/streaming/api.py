@@ -369,14 +369,16 @@ def watched_models(
         return threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
 
     watched = [
-        Watched(model, [own for each in metrics if (own := each.for_model(name, model, None))], threshold_of(name))
+        Watched(
+            name, model, [own for each in metrics if (own := each.for_model(name, model, None))], threshold_of(name)
+        )
         for name, model in models.items()
     ]
     control, control_models = controls
     plain = [metric for metric in metrics if metric.in_table and not metric.baseline]
     for number, model in enumerate(control_models):
         own_metrics = [own for each in plain if (own := each.for_model(control, model, number))]
-        watched.append(Watched(model, own_metrics, threshold_of(control), stride, len(models) + number))
+        watched.append(Watched(control, model, own_metrics, threshold_of(control), stride, len(models) + number))
     return watched
 
 

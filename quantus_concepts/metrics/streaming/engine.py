@@ -32,6 +32,7 @@ from quantus_concepts.metrics.streaming.loader import ConceptBatch, ConceptBatch
 class Watched:
     """A model, and the metrics that observe it; those that make maps only on every `stride`-th image."""
 
+    name: str
     model: ConceptModel
     metrics: Sequence[Observer]
     threshold: float | None = None
@@ -125,6 +126,15 @@ class ModelState:
             self.observed[place] = self.observed[place].join(seen) if place in self.observed else seen
 
 
+#: How what is missing is given.
+GIVE = (
+    "give it to the metric, to the call in `truth`, or with the batches or the data set of the loader under this name"
+)
+THRESHOLDS = {
+    "value_threshold": "give it to the call",
+    "threshold": "its values are not bounded, so give `threshold=` to the metric or `value_threshold=` to the call",
+}
+
 #: Bytes of images and features of a control that wait for more.
 _WAITING = 2**19
 
@@ -174,9 +184,8 @@ class _Kept:
             if not (name := metric.missing(batch)):
                 families.setdefault(self._keys[id(metric)], []).append(metric)
             elif not metric.optional:
-                there = "the call" if name == "value_threshold" else "the metric, to the call in `truth`, or with the "
-                there += "" if name == "value_threshold" else "batches or the data set of the loader"
-                raise ValueError(f"{metric.name} needs `{name}`: give it to {there} under this name.")
+                of_model = f" for model {self._watched.name!r}" if name in THRESHOLDS else ""
+                raise ValueError(f"{metric.name} needs `{name}`{of_model}: {THRESHOLDS.get(name, GIVE)}.")
         return [(metrics, Keeper()) for metrics in families.values()]
 
     def state(self) -> ModelState:
