@@ -185,3 +185,12 @@ test_refused = refusals(
     (lambda: SparseHeadAccuracy([]), "`sizes`"),
     (lambda: SparseHeadAccuracy([0]), "`sizes`"),
 )
+
+
+def test_sparse_heads_of_classes_with_one_image_are_unknown():
+    model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), nn.Linear(3, 2), values="raw")
+    images, classes = torch.eye(3)[:2], torch.tensor([0, 1])
+    table = score_concepts(model, [(images, classes)], [SparseHeadAccuracy(sizes=[1])]).set_index("metric")
+    reason = "there are no other images to fit a head to (2 of 2 samples)"
+    assert table.loc["sparse head accuracy", ["n", "undefined", "reason"]].tolist() == [0, 2, reason]
+    assert table.loc["NEC", ["n", "undefined"]].tolist() == [1, 1]

@@ -103,9 +103,8 @@ def test_a_column_beside_random_banks_that_share_the_passes():
 
 @pytest.mark.filterwarnings("ignore:.*fewer images than n_pos")
 def test_a_model_that_knows_only_its_own_images_is_not_asked_about_others():
-    subject = painted_subject(60, 20, image_size=32, epochs=1)
-    (banks,) = (model.random_models() for model in subject.models.values() if hasattr(model, "random_models"))
-    controls = {"random banks": banks[:3]}
+    subject = painted_subject(60, 20, image_size=32, epochs=1, random_directions=3)
+    controls = subject.baselines
     table = score_concepts(subject.models, subject.loader(), "all", controls=controls)
     rows = table[table["metric"] == "locality"].set_index("model")
     assert rows.loc["oracle", "undefined"] == 20

@@ -49,6 +49,9 @@ def test_the_threshold_is_that_of_the_values() -> None:
     with pytest.raises(ValueError, match="OracleHead needs argument `threshold`: the values of PostHocCBM"):
         OracleHead(table)(raw, images.numpy(), labels.numpy())
     batches, usual = [(images, labels)], [UsualMetrics(top_l=[1]), OracleHead(table).vary(optional=True)]
+    wanted = "for model 'mine': .*give `threshold=` to the metric or `value_threshold=` to the call"
+    with pytest.raises(ValueError, match=wanted):
+        score_concepts({"mine": raw}, batches, [OracleHead(table)])
     # Where it is not known when a concept is present, the usual variants are left out.
     assert "oracle accuracy" not in {*score_concepts(raw, batches, usual)["metric"]}
     rows = score_concepts(raw, batches, usual, value_threshold=0.1)

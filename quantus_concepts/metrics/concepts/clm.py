@@ -309,7 +309,7 @@ class CLM(ConceptMetric):
         """Return the hits of the maps of the most important concepts that have a part, Equation 11."""
 
         def each(name: str, of: Sequence[CLM] = metrics) -> tuple[Any, ...]:
-            return tuple(dict.fromkeys(getattr(metric, name) for metric in of))
+            return tuple({getattr(metric, name): None for metric in of})
 
         own = [metric for metric in metrics if not metric.baseline]
         # The last explanation ranks the concepts that the baselines look for.

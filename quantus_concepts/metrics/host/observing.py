@@ -67,9 +67,11 @@ class Observed:
     @property
     def n_samples(self) -> int:
         """How many samples there are."""
-        names = (each.name for each in fields(self) if "join" not in each.metadata and each.name != "explained")
-        kept = (getattr(self, name) for name in names)
-        return next(len(rows) for rows in kept if rows is not None)
+        for each in fields(self):
+            rows = getattr(self, each.name)
+            if "join" not in each.metadata and each.name != "explained" and rows is not None:
+                return len(rows)
+        raise TypeError(f"{type(self).__name__} has no field with a row for each sample.")
 
     def join(self, *others: Self) -> Self:
         """Return what is kept of these samples and, after them, of others."""
@@ -137,8 +139,8 @@ class Keeper:
         """Return all of it on the CPU."""
         rows: dict[str, Any] = {}
         for name, new in self._new.items():
-            if new and isinstance(new[0], np.ndarray):
-                rows[name] = np.concatenate(new)
+            if name not in self._rows:
+                rows[name] = _rows(new)
                 continue
             if new:
                 self._join(name)
@@ -260,8 +262,7 @@ class Observer:
     @property
     def bound_truth(self) -> dict[str, np.ndarray]:
         """Ground truth of samples that is bound, by name."""
-        bound = {name: getattr(self, name, None) for name in self.sample_truth}
-        return {name: value for name, value in bound.items() if value is not None}
+        return {name: value for name in self.sample_truth if (value := getattr(self, name, None)) is not None}
 
     def match_names(self, names: ModelNames) -> None:
         """Bring truth that has names into the order of a model's classes and concepts."""
@@ -320,10 +321,9 @@ class Observer:
 
     def fields(self) -> dict[str, Any]:
         """Return what a row of a table is called."""
-        named = {name: getattr(self, setting, None) for setting, name in FIELDS.items()}
+        known = {name: value for own, name in FIELDS.items() if (value := getattr(self, own, None)) is not None}
         # Means of classes, as those of CGIM, are over the correct samples unless a metric says otherwise.
         of_set = {"set": "correct"} if getattr(self, "only_correct", not self.of_samples) else {}
-        known = {name: value for name, value in named.items() if value is not None}
         return {"metric": self.title or self.label} | known | of_set
 
     def vary(self, **settings: Any) -> Self:
