@@ -57,10 +57,14 @@ def concept_swap(
         For each of S trainings (N_s, L) concept values of test images; concepts have one order.
     classes : sequence of array_like
         (N_s,) their classes, of one list of classes.
-    weights, biases : sequence of array_like
-        (K, L) and (K,) of the linear head of each training.
-    train_mean, train_deviation : sequence of array_like
+    weights : sequence of array_like
+        (K, L) of the linear head of each training.
+    biases : sequence of array_like
+        (K,) of it.
+    train_mean : sequence of array_like
         (L,) of the values of each training's training images.
+    train_deviation : sequence of array_like
+        (L,) of the same.
 
     Returns
     -------

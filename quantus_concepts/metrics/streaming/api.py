@@ -269,16 +269,32 @@ def concept_state(
 
     Parameters
     ----------
-    model, metrics, class_concepts, truth, value_threshold, baselines, control_stride, seed, display_progressbar
-        As in `score_concepts`; arrays of `truth` have a row for each image of this loader.
+    model : ConceptModel or dict
+        The models, which `score_concepts` describes, like all that is not said here.
     loader : iterable
-        As in `score_concepts`; of a range, a `torch.utils.data.DataLoader` over
-        ``torch.utils.data.Subset(data, range(start, stop))`` without shuffling, where ``start`` is a multiple of the
-        batch size. What `data` knows of all images is read from it.
+        Batches; of a range, a `torch.utils.data.DataLoader` over ``torch.utils.data.Subset(data, range(start, stop))``
+        without shuffling, where ``start`` is a multiple of the batch size. What `data` knows of all images is read
+        from it.
+    metrics : sequence, dict or str, optional
+        The metrics of the table.
     start : int, optional
         Number of a range's first image in the data set, 0 for the first range; None for no range.
+    class_concepts : array_like, optional
+        (K, L) in [0, 1].
+    truth : dict, optional
+        Arrays with a row for each image of this loader, by name.
+    value_threshold : float or dict, optional
+        Value from which on a concept counts as predicted present.
+    baselines : bool
+        Whether baselines are measured too.
     controls : iterable, dict or None
         As in `score_concepts`; None for no baseline models, those that a model was fitted with included.
+    control_stride : int
+        The CLM of a control is computed on every `control_stride`-th image.
+    seed : int
+        Random seed of the other-image baseline.
+    display_progressbar : bool
+        Whether a bar shows the batches.
 
     Returns
     -------
