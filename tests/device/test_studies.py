@@ -19,7 +19,8 @@ from simulated_device import simulated_device
 
 #: Every benchmark as small as it runs; two with more of what they can do, one without what the CPU alone does.
 COMMANDS = {words: f"{words} {arguments}" for words, arguments in SMALLEST.items() if words.startswith("benchmark ")}
-COMMANDS["benchmark concepts"] += " --painted n_train=36,n_test=9,n_classes=3,n_concepts=8 --precision float32"
+COMMANDS["benchmark concepts"] = COMMANDS["benchmark concepts"].replace("n_train=60,n_test=18", "n_train=36,n_test=9")
+COMMANDS["benchmark concepts"] += " --precision float32"
 COMMANDS["benchmark substitution"] += " --n-train 24 --n-test 6"
 COMMANDS |= {
     "benchmark attribution": "benchmark attribution --n-train 2 --n-test 1 --image-size 32 --epochs 1 --n-images 2 "
