@@ -21,6 +21,7 @@ from torch.utils.data import (
 )
 
 from captum_concepts import ConceptBank, PostHocCBM
+from contributing_metric import ConceptMass
 from quantus_concepts import (
     CEM,
     CGIM,
@@ -32,6 +33,7 @@ from quantus_concepts import (
     score_substitutions,
 )
 from quantus_concepts.metrics.contrast.regions import Subject
+from quantus_concepts.metrics.host.alignment import ModelNames
 
 NAMES, CLASSES = ["red", "green", "blue", "grey"], ["a", "b", "c", "d"]
 N = 40
@@ -217,6 +219,17 @@ def test_a_table_is_matched_by_its_rows_and_columns() -> None:
     assert CGIM(numbers, importance="value")(make_model(), x, KIND, channel_first=True) == [1, 1, 1, 1]
     with pytest.raises(ValueError, match="by their names, but 1 of 4"):
         CGIM(table.rename(columns={"red": "rot"}))(make_model(CLASSES), x, KIND, channel_first=True)
+
+
+def test_a_table_of_a_metric_that_says_nothing_of_names_is_matched_too() -> None:
+    table, x = pd.DataFrame(LABELS.numpy(), columns=NAMES), X.numpy()
+    for frame in (table, table[NAMES[::-1]]):
+        metric = ConceptMass(frame, importance="value")
+        assert metric(make_model(), x, KIND, channel_first=True) == [1] * N
+        # The table of a variant changes nothing in the metric that it comes from.
+        other = metric.vary(importance="contribution")
+        other.match_names(ModelNames(None, NAMES[::-1]))
+        assert metric(make_model(), x, KIND, channel_first=True) == [1] * N
 
 
 def test_fit_matches_names() -> None:

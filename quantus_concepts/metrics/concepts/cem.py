@@ -20,7 +20,6 @@ from quantus_concepts.functional.concepts.cem import ranked_presence
 from quantus_concepts.functional.concepts.cem_gain import gain_over_others
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes
 from quantus_concepts.metrics.host.explanations import Explanations
@@ -196,7 +195,6 @@ class CEM(ConceptMetric):
         self.importance, self.gain = importance, gain
         if gain:
             self.bounds = (-1.0, 1.0)
-        self._table = concept_labels
         self._bind(concept_labels=concept_labels, labels=labels)
 
     def check_truth(self, name: str, value: Numbers) -> np.ndarray:
@@ -218,13 +216,6 @@ class CEM(ConceptMetric):
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
         return truth
-
-    def match_names(self, names: ModelNames) -> None:
-        """Bring the columns of a table into the order of a model's concepts."""
-        table = in_order("concept_labels", self._table, names)
-        if table is not self._table:
-            self._table = table
-            self._bind(concept_labels=table)
 
     @property
     def reads_correctness(self) -> bool:  # type: ignore[override]

@@ -183,6 +183,7 @@ class CGIM(ConceptMetric):
 
     def match_names(self, names: ModelNames) -> None:
         """Bring the rows and columns of a table into the order of a model's classes and concepts."""
+        super().match_names(names)
         table = in_order("class_concepts", self._table, names)
         if table is not self._table:
             self._table, self.class_concepts = table, to_class_concepts("class_concepts", table)

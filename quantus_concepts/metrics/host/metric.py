@@ -25,7 +25,7 @@ from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_keywords, check_whole, to_array, to_numpy
 from captum_concepts.support.running import evaluation_mode, predict_logits, to_device, warn_user
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics.host.alignment import in_order, names_of_models
+from quantus_concepts.metrics.host.alignment import ModelNames, in_order, names_of_models
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_explainer, to_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, as_attributions, normalise_each
@@ -96,6 +96,8 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
         self._updates: list[Observed] = []
+        #: Bound truth that has names, by argument.
+        self._tables: dict[str, Any] = {}
 
     # What a subclass implements.
 
@@ -312,7 +314,17 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
     def _bind(self, **truth: Any) -> None:
         """Store ground truth under the name of its argument; None if calls pass it."""
         for name, value in truth.items():
+            if hasattr(value, "iloc"):
+                # A new dict: variants of a metric begin as shallow copies.
+                self._tables = self._tables | {name: value}
             setattr(self, name, None if value is None else self.check_truth(name, value))
+
+    def match_names(self, names: ModelNames) -> None:
+        """Bring bound tables into the order of a model's classes and concepts."""
+        for name, table in [*self._tables.items()]:
+            ordered = in_order(name, table, names)
+            if ordered is not table:
+                self._bind(**{name: ordered})
 
     def _score(
         self,
