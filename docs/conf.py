@@ -80,7 +80,7 @@ nitpick_ignore_regex = [
     ),
     (
         r"py:class",
-        r"(Tensor|ArrayLike|Numbers|CallArguments|Control|Controls|Method|ModelInterface|ModelLevels|Thresholds|CAV|Pool|Maps|ModelCard|nn\.Module|Axes|Figure|Transform|Explanation|Path|Store|State|nn\.Linear|PIL\.Image\.Image|dict\[.*)",
+        r"(Tensor|ArrayLike|Numbers|CallArguments|Control|Controls|Method|ModelInterface|ModelLevels|RangeScorer|Thresholds|CAV|Pool|Maps|ModelCard|nn\.Module|Axes|Figure|Transform|Explanation|Path|Store|State|nn\.Linear|PIL\.Image\.Image|dict\[.*)",
     ),
     (r"py:class", r"captum_concepts\.models\.editing\.C"),
 ]
