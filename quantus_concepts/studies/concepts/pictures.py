@@ -19,7 +19,7 @@ from quantus_concepts.metrics.host.model import concept_importances, concept_out
 from quantus_concepts.painted.images import batch_labels, collate
 from quantus_concepts.studies.concepts.figures import concept_gallery
 from quantus_concepts.studies.concepts.models import SeedModels
-from quantus_concepts.studies.concepts.scores import predicted_classes
+from quantus_concepts.studies.concepts.scores import head_classes
 
 #: Images of the gallery: classified correctly and wrongly, and concepts of each; images of the explorer.
 N_RIGHT, N_WRONG, N_SHOWN, N_EXPLORED = 5, 2, 4, 100
@@ -48,7 +48,7 @@ class SeedPictures:
         """Return some images, correctly classified ones first, and the maps of the concepts that contribute most."""
         data, model = self.run.data, self.run.models.post_hoc
         labels = data.test.labels.numpy()
-        right = labels == predicted_classes(model.head, model.concept_layer(self.run.test_features))
+        right = labels == head_classes(model.head, model.concept_layer(self.run.test_features))
         rows = _different_classes(labels, np.flatnonzero(right), N_RIGHT, self.run.seed)
         rows += _different_classes(labels, np.flatnonzero(~right), N_WRONG + N_RIGHT - len(rows), self.run.seed)
         batch = collate([data.test[index] for index in rows])

@@ -194,7 +194,7 @@ class SeedScores:
     def _plain_answers(self, images: Any) -> np.ndarray | None:
         """Return what the network's own classifier answers, where it has one for these classes."""
         if self.run.models.classifier is not None:
-            return predicted_classes(self.run.models.classifier, self.run.test_features)
+            return head_classes(self.run.models.classifier, self.run.test_features)
         if images.other_output:
             source = "" if self.run.network is None else self.run.network.source
             self.run.folder.note(
@@ -219,7 +219,7 @@ class SeedScores:
         )
         train_set, test_set = (embed(small_backbone(network), loader) for loader in batches)
         head = fit_logistic(train_set.features, train_set.labels, self.run.data.n_classes)
-        return self._accuracy(predicted_classes(head, test_set.features), UNTRAINED)
+        return self._accuracy(head_classes(head, test_set.features), UNTRAINED)
 
     def _accuracy(self, predicted: np.ndarray, model: str, **fields: Any) -> list[dict[str, Any]]:
         return [
@@ -233,7 +233,7 @@ class SeedScores:
             changed = replace(self.run.settings, C=strength, n_pos=count, n_neg=count)
             layer = ConceptLayer(changed.fit_bank(train_set, data.concept_names, self.run.seed), values)
             head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
-            predicted = predicted_classes(head, layer(self.run.test_features))
+            predicted = head_classes(head, layer(self.run.test_features))
             item = setting_name(strength, count)
             rows += self._accuracy(predicted, POST_HOC, item_kind="setting", item=item)
         return score_table(rows)
@@ -328,7 +328,7 @@ class _ClassifiedImages:
 
 
 @torch.no_grad()
-def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
+def head_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
     """Return the classes (N,) that a head predicts for its inputs (N, L)."""
     return head(inputs).argmax(1).cpu().numpy()
 
