@@ -14,7 +14,7 @@ from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.pasta.encoders.overlay import (
     NORMALISATIONS,
-    colour_map,
+    colour_table,
     masked_levels,
     overlay_levels,
     resize,
@@ -111,7 +111,7 @@ class Presentation:
         self.size = check_whole("size", self.size, 1, MAX_SIZE)
         self.n_top = check_whole("n_top", self.n_top, 1)
         self.ascending, self.trailing_comma = bool(self.ascending), bool(self.trailing_comma)
-        colour_map(self.colours)
+        colour_table(self.colours)
         if self.template and SLOT not in self.template:
             raise ValueError(
                 f"Expected argument `template` to have {SLOT} where the names of the concepts go but got "

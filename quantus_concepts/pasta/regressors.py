@@ -20,7 +20,7 @@ from captum_concepts.texts import describe
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import Labels
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.training import rating_rows, training_data
+from quantus_concepts.pasta.training import training_data, training_rows
 
 #: Estimator of each kind and its parameters, for inputs of mean 0 and deviation 1 and votes of 1 to 5.
 KINDS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
@@ -140,18 +140,13 @@ def fit_regressor(
     """
     check_choice("kind", kind, KINDS)
     data = training_data(embeddings, targets, labels, questions, label_names)
-    n_items = len(data.embeddings)
-    rows = rating_rows("train", np.arange(n_items) if train is None else train, n_items)
-    if not len(rows):
-        raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
+    rows = training_rows(data, np.arange(len(data.embeddings)) if train is None else train)
     template = Scorer(data.embeddings.shape[1], data.questions, data.label_names, hidden=(1,))
     inputs = to_numpy(template.inputs(data.embeddings, data.labels))[rows]
     make, defaults = KINDS[kind]
     models = []
-    for name, votes in zip(data.questions, data.votes.numpy()[:, rows], strict=True):
+    for votes in data.votes.numpy()[:, rows]:
         voted = ~np.isnan(votes)
-        if not voted.any():
-            raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
         try:
             model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
             # The wrapper of libsvm and Lasso draw a seed that changes nothing here.

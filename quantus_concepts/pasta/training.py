@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from quantus_concepts.datasets.ratings.rated import item_indices
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.agreement import quadratic_kappa
 from quantus_concepts.pasta.labels import Labels, label_indices
-from quantus_concepts.pasta.losses import LOSS_WEIGHTS, check_weights, pasta_loss
+from quantus_concepts.pasta.losses import LOSS_WEIGHTS, pasta_loss
 from quantus_concepts.pasta.scorer import Scorer, as_votes
 
 
@@ -83,9 +84,19 @@ def training_data(
     return TrainingData(embeddings, votes.T.contiguous(), places, label_names, names)
 
 
-def rating_rows(name: str, value: Tensor | ArrayLike | None, n_items: int) -> np.ndarray:
-    """Return the indices of some of the items, each once."""
-    rows = item_indices(name, [] if value is None else value, n_items)
+def training_rows(data: TrainingData, train: Tensor | ArrayLike) -> np.ndarray:
+    """Return the indices of the items to learn from; every question has a vote on some of them."""
+    rows = _item_rows("train", train, len(data.embeddings))
+    if not len(rows):
+        raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
+    for name, votes in zip(data.questions, data.votes, strict=True):
+        if votes[rows].isnan().all():
+            raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
+    return rows
+
+
+def _item_rows(name: str, items: Tensor | ArrayLike, n_items: int) -> np.ndarray:
+    rows = item_indices(name, items, n_items)
     if len(np.unique(rows)) < len(rows):
         raise ValueError(f"Expected argument `{name}` to hold each item once but some occur twice.")
     return rows
@@ -137,8 +148,13 @@ class TrainingSettings:
         # The only way to set a field of a frozen class.
         for name in ("epochs", "batch_size"):
             object.__setattr__(self, name, check_whole(name, getattr(self, name), 1))
-        chosen = LOSS_WEIGHTS[self.loss] if self.weights is None else self.weights
-        object.__setattr__(self, "weights", check_weights(chosen))
+        weights = tuple(map(float, LOSS_WEIGHTS[self.loss] if self.weights is None else self.weights))
+        if len(weights) != 3 or not all(0 <= weight < float("inf") for weight in weights):
+            raise ValueError(
+                "Expected argument `weights` to hold three numbers of at least 0 (of cosine, squared and ranking "
+                f"loss) but got {self.weights}."
+            )
+        object.__setattr__(self, "weights", weights)
 
 
 @in_one_line
@@ -240,7 +256,14 @@ def train_scorer(
     """
     settings = TrainingSettings() if settings is None else settings
     data = training_data(embeddings, targets, labels, questions, label_names)
-    parts = _check_parts(train, validation, len(data.embeddings))
+    train_rows = training_rows(data, train)
+    validation_rows = _item_rows("validation", [] if validation is None else validation, len(data.embeddings))
+    common = np.intersect1d(train_rows, validation_rows)
+    if len(common):
+        raise ValueError(
+            f"Expected arguments `train` and `validation` to share no item but {len(common)} are in both, the first is "
+            f"{common[0]}."
+        )
     scorer = Scorer(
         data.embeddings.shape[1],
         data.questions,
@@ -250,7 +273,8 @@ def train_scorer(
         settings=embedding_settings,
         seed=seed,
     )
-    run = _Run(scorer.to(device or data.embeddings.device), data, parts, settings, seed, keep)
+    scorer.to(device or data.embeddings.device)
+    run = _Run(scorer, data, train_rows, validation_rows, settings, seed, keep)
     return run.train(display_progressbar, stop)
 
 
@@ -261,36 +285,30 @@ class _Run:
         self,
         scorer: Scorer,
         data: TrainingData,
-        parts: tuple[Tensor, Tensor],
+        train: np.ndarray,
+        validation: np.ndarray,
         settings: TrainingSettings,
         seed: int,
-        keep: Mapping[str, int] | None = None,
+        keep: Mapping[str, int] | None,
     ) -> None:
         self.keep_epoch = None if keep is None else torch.tensor([keep[name] for name in data.questions])
         self.settings, self.questions, self.scorer = settings, data.questions, scorer
+        self.weights = settings.weights or LOSS_WEIGHTS[settings.loss]
         self.generator = torch.Generator().manual_seed(int(seed))
-        train, validation = parts
-        self.inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
+        self.inputs, self.validation_inputs = (
+            scorer.inputs(data.embeddings[rows], None if data.labels is None else data.labels[rows])
+            for rows in (train, validation)
+        )
         votes = data.votes[:, train].to(scorer.device)
         self.voted = ~votes.isnan()
-        for name, n_votes in zip(self.questions, self.voted.sum(1).tolist(), strict=True):
-            if not n_votes:
-                raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
-        self.all_voted = bool(self.voted.all())
-        self.targets = ((votes - MIN_VOTE) / (MAX_VOTE - MIN_VOTE)).nan_to_num(0)
+        self.targets = (votes - MIN_VOTE) / (MAX_VOTE - MIN_VOTE)
         self.validation_votes = _round_votes(data.votes[:, validation].to(scorer.device))
-        means = self.targets.sum(1) / self.voted.sum(1)
         with torch.no_grad():
-            self.scorer.biases[-1].copy_(means[:, None])
-        self.best = {name: value.clone() for name, value in self.scorer.state_dict().items()}
+            scorer.biases[-1].copy_(self.targets.nanmean(1)[:, None])
+        self.best = {name: value.clone() for name, value in scorer.state_dict().items()}
         self.best_qwk = torch.full((len(self.questions),), -np.inf, dtype=torch.float64)
         self.best_epoch = dict.fromkeys(self.questions, settings.epochs)
         self.curve: list[dict[str, Any]] = []
-
-    def _inputs(self, data: TrainingData, rows: Tensor) -> Tensor:
-        rows = rows.to(data.embeddings.device)
-        labels = None if data.labels is None else data.labels[rows]
-        return self.scorer.inputs(data.embeddings[rows], labels)
 
     def train(self, display_progressbar: bool, stop: Event | None) -> Training:
         # One kernel for all weights: two to ten times as fast as the default here.
@@ -303,13 +321,15 @@ class _Run:
         epochs = range(1, self.settings.epochs + 1)
         bar = progress(epochs, "training", unit="epoch", show=display_progressbar)
         for epoch in bar:
-            losses, live = self._epoch(optimiser)
-            self._check_live(live.masked_fill(~losses.isfinite(), torch.nan), epoch)
+            losses, largest = self._epoch(optimiser)
+            largest = largest.masked_fill(~losses.isfinite(), torch.nan).cpu()
+            # A question whose best weights are kept from an earlier epoch may fail now.
+            self._check_outputs(largest.masked_fill(~self.best_qwk.isneginf(), 1), dict.fromkeys(self.questions, epoch))
             qwk = self._validate()
             last = epoch == self.settings.epochs or (stop is not None and stop.is_set())
             self._keep(qwk, epoch, last)
-            named = [dict(zip(self.questions, values.tolist(), strict=True)) for values in (losses, qwk)]
-            self.curve.append({"epoch": epoch, "loss": named[0], "qwk": named[1]})
+            by_question = [dict(zip(self.questions, values.tolist(), strict=True)) for values in (losses, qwk)]
+            self.curve.append({"epoch": epoch, "loss": by_question[0], "qwk": by_question[1]})
             bar.set_postfix(loss=f"{float(losses.mean()):.4f}", qwk=f"{float(qwk.nanmean()):.3f}", refresh=False)
             if last:
                 bar.close()
@@ -321,29 +341,31 @@ class _Run:
         n_items = len(self.inputs)
         order = torch.randperm(n_items, generator=self.generator).to(self.inputs.device)
         total = self.targets.new_zeros(len(self.questions))
-        live = torch.zeros_like(total)
+        largest = torch.zeros_like(total)
         for rows in order.split(self.settings.batch_size):
-            mask = None if self.all_voted else self.voted[:, rows]
             optimiser.zero_grad()
-            # Whoever trains may have gradients off, around this call.
+            # The caller may have turned gradients off.
             with torch.enable_grad():
                 outputs = self.scorer.output(self.inputs[rows])
                 losses = pasta_loss(
-                    outputs, self.targets[:, rows], mask, weights=self.settings.weights, form=self.settings.loss
+                    outputs,
+                    self.targets[:, rows],
+                    self.voted[:, rows],
+                    weights=self.weights,
+                    form=self.settings.loss,
                 )
                 losses.sum().backward()
             optimiser.step()
             total += losses.detach() * len(rows)
-            live = torch.maximum(live, outputs.detach().amax(1))
-        return total / n_items, live
+            largest = torch.maximum(largest, outputs.detach().amax(1))
+        return total / n_items, largest
 
     @torch.no_grad()
     def _validate(self) -> Tensor:
         """Return the kappa of each question, NaN where every item is predicted alike."""
         if not len(self.validation_inputs):
             return torch.full((len(self.questions),), torch.nan, dtype=torch.float64)
-        batches = self.validation_inputs.split(_ROWS_AT_ONCE)
-        predicted = _round_votes(torch.cat([as_votes(self.scorer.output(rows)) for rows in batches], dim=1))
+        predicted = _round_votes(as_votes(self._outputs(self.validation_inputs)))
         qwk = quadratic_kappa(predicted, self.validation_votes)
         # Formally 0, but a constant must not win over a network whose predictions begin to differ.
         missing = self.validation_votes.isnan()
@@ -362,18 +384,10 @@ class _Run:
             for name, value in self.scorer.state_dict().items():
                 self.best[name][q] = value[q]
 
-    def _check_live(self, live: Tensor, epoch: int) -> None:
-        """Raise if a question gives nothing but 0, or NaN, and has no better weights kept."""
-        for q in (~(live > 0)).nonzero()[:, 0].tolist():
-            if self.best_qwk[q].isneginf():
-                _raise_dead(self.questions[q], float(live[q]), epoch)
-
     @torch.no_grad()
     def _result(self) -> Training:
         self.scorer.load_state_dict(self.best)
-        live = torch.stack([self.scorer.output(rows).amax(1) for rows in self.inputs.split(_ROWS_AT_ONCE)]).amax(0)
-        for q in (~(live > 0)).nonzero()[:, 0].tolist():
-            _raise_dead(self.questions[q], float(live[q]), self.best_epoch[self.questions[q]])
+        self._check_outputs(self._outputs(self.inputs).amax(1), self.best_epoch)
         unjudged = [self.questions[q] for q in self.best_qwk.isneginf().nonzero()[:, 0].tolist()]
         notes: tuple[str, ...] = ()
         if unjudged and len(self.validation_inputs):
@@ -386,35 +400,25 @@ class _Run:
         self.scorer.eval().zero_grad()
         return Training(self.scorer, self.curve, self.best_epoch, notes)
 
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        return torch.cat([self.scorer.output(rows) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1)
+
+    def _check_outputs(self, largest: Tensor, epochs: Mapping[str, int]) -> None:
+        """Raise where the largest output of a question, in some epoch, is 0 or NaN."""
+        for name, value in zip(self.questions, largest.tolist(), strict=True):
+            if math.isnan(value):
+                raise ValueError(
+                    f"The output for {name} is no longer a number (epoch {epochs[name]}). Use a lower learning rate, "
+                    "or scale embeddings that are very large."
+                )
+            if value == 0:
+                raise ValueError(
+                    f"The output for {name} is 0 for every item to learn from (epoch {epochs[name]}), so it has no "
+                    "gradient and will never learn: the ReLU of the last layer is dead. Use another seed or a lower "
+                    "learning rate, or scale embeddings that are very large; check that not all votes are the lowest."
+                )
+
 
 def _round_votes(votes: Tensor) -> Tensor:
     """Return votes as whole numbers, halves up, as the release rounds them."""
     return (votes + 0.5).floor()
-
-
-def _raise_dead(name: str, largest: float, epoch: int) -> NoReturn:
-    if largest != 0:
-        raise ValueError(
-            f"The output for {name} is no longer a number (epoch {epoch}). Use a lower learning rate, or scale "
-            "embeddings that are very large."
-        )
-    raise ValueError(
-        f"The output for {name} is 0 for every item to learn from (epoch {epoch}), so it has no gradient and will "
-        "never learn: the ReLU of the last layer is dead. Use another seed or a lower learning rate, or scale "
-        "embeddings that are very large; check that not all votes are the lowest."
-    )
-
-
-def _check_parts(
-    train: Tensor | ArrayLike, validation: Tensor | ArrayLike | None, n_items: int
-) -> tuple[Tensor, Tensor]:
-    train, validation = rating_rows("train", train, n_items), rating_rows("validation", validation, n_items)
-    if not len(train):
-        raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
-    common = np.intersect1d(train, validation)
-    if len(common):
-        raise ValueError(
-            f"Expected arguments `train` and `validation` to share no item but {len(common)} are in both, the first is "
-            f"{common[0]}."
-        )
-    return torch.as_tensor(train), torch.as_tensor(validation)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from quantus_concepts import functional as f
-from quantus_concepts.pasta.encoders.overlay import masked, overlay_maps, usable_maps
+from quantus_concepts.pasta.encoders.overlay import overlay_maps, usable_maps
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(4, 3))
@@ -76,7 +76,6 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.upsample, [MAPS], {"size": (8, 8)}),
     (usable_maps, [MAPS], {}),
     (overlay_maps, [PICTURES, MAPS], {}),
-    (masked, [PICTURES, MAPS], {}),
 ]
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.overlay import masked, overlay_maps, resize, unit_maps
+from quantus_concepts.pasta.encoders.overlay import masked_levels, overlay_maps, resize, unit_maps
 from tiny_encoders import PoolingEncoder
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -58,7 +58,7 @@ def test_other_ways_of_showing_maps():
     encoder = PoolingEncoder()
     Embedder(encoder, saliency="masked", size=32, normalise="shap").embed_maps(IMAGES, MAPS)
     heat = resize(unit_maps(MAPS, "shap")[:, None], (32, 32))[:, 0]
-    assert_same_levels(encoder.batches[-1], masked(pillow_resized(IMAGES, 32), heat))
+    assert_same_levels(encoder.batches[-1], masked_levels(pillow_resized(IMAGES, 32), heat) / 255)
     Embedder(encoder, weight=0.2, colours="jet", size=30).embed_maps(IMAGES, MAPS)
     heat = resize(unit_maps(MAPS)[:, None], (30, 30))[:, 0]
     assert_same_levels(encoder.batches[-1], overlay_maps(pillow_resized(IMAGES, 30), heat, weight=0.2, colours="jet"))

@@ -73,7 +73,12 @@ def test_the_first_epoch_by_the_loss_itself(rated):
     # The last bias starts at the mean target.
     torch.testing.assert_close(training.scorer.biases[-1].detach()[0, 0], targets.mean())
     with torch.no_grad():
-        loss = pasta_loss(training.scorer(embeddings[:160])[:, 0], targets)
+        loss = pasta_loss(
+            training.scorer(embeddings[:160])[:, 0],
+            targets,
+            torch.ones(160, dtype=torch.bool),
+            weights=(1, 0.001, 0.01),
+        )
     assert training.curve[0]["loss"]["Q1"] == pytest.approx(float(loss), rel=1e-4)
 
 
@@ -124,6 +129,8 @@ def test_bad_input(rated, changes, message):
         train_scorer(**arguments | changes)
     with pytest.raises(ValueError, match="`epochs` to be at least 1"):
         TrainingSettings(epochs=0)
+    with pytest.raises(ValueError, match="`weights` to hold three numbers"):
+        TrainingSettings(weights=(1, -1, 0))
 
 
 def test_a_dead_output_and_divergence_are_errors(rated, monkeypatch):
@@ -179,6 +186,7 @@ def test_votes_of_validation_are_rounded_up_at_halves(rated):
     [
         ({"embeddings": torch.full((240, 10), torch.nan)}, "`embeddings` to be finite"),
         ({"train": [0, 0]}, "`train` to hold each item once"),
+        ({"train": []}, "`train` to hold at least one item"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(rated, changed, message):

@@ -1,10 +1,10 @@
-"""Overlays pixel by pixel in float64, with matplotlib's own colour map."""
+"""Overlays pixel by pixel in float64, not rounded, with matplotlib's own colour map."""
 
 import matplotlib as mpl
 import numpy as np
 
 
-def overlay(image, heat, weight=0.5, colours="bwr", eight_bit=True):
+def overlay(image, heat, weight=0.5, colours="bwr"):
     colour_map = mpl.colormaps[colours]
     _, height, width = image.shape
     out = np.zeros((3, height, width))
@@ -13,5 +13,4 @@ def overlay(image, heat, weight=0.5, colours="bwr", eight_bit=True):
             colour = colour_map(float(heat[y, x]))
             for c in range(3):
                 out[c, y, x] = weight * image[c, y, x] + (1 - weight) * colour[c]
-    out /= out.max()
-    return np.trunc(out * 255) / 255 if eight_bit else out
+    return out / out.max()

@@ -23,7 +23,8 @@ _FULL = 255 + 1e-3
 
 
 @lru_cache
-def _table(name: str) -> Tensor:
+def colour_table(name: str) -> Tensor:
+    """Return matplotlib's table (256, 3) of a colour map, or raise where there is none."""
     if name not in mpl.colormaps:
         near = difflib.get_close_matches(str(name), sorted(mpl.colormaps), n=3)
         raise ValueError(
@@ -38,12 +39,7 @@ def _table(name: str) -> Tensor:
 @lru_cache
 def _shares(name: str, weight: float, device: torch.device) -> Tensor:
     """Return what the colours of a map (3, entries) give to a picture in which the image has a weight."""
-    return (_table(name) * (1 - weight)).T.contiguous().to(device)
-
-
-def colour_map(name: str = "bwr") -> Tensor:
-    """Return matplotlib's table of a colour map."""
-    return _table(name).clone()
+    return (colour_table(name) * (1 - weight)).T.contiguous().to(device)
 
 
 @torch.no_grad()
@@ -80,67 +76,44 @@ def usable_maps(maps: Numbers) -> Tensor:
 
 
 @torch.no_grad()
-def overlay_maps(
-    images: Numbers, maps: Numbers, *, weight: float = 0.5, colours: str = "bwr", eight_bit: bool = True
-) -> Tensor:
-    """Lay maps, in colours, over their images.
+def overlay_maps(images: Numbers, maps: Numbers, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
+    """Lay maps (N, h, w) in [0, 1], in colours, over their images (N, 3, H, W): pictures in [0, 1] of 256 levels.
 
     Kazmierczak et al. (PASTA), Eq. 1, as their released code draws it: image and coloured map are averaged, the
     result is divided by its own largest value, so that it is as bright as can be, and truncated to 8 bits. Colours
-    are those of matplotlib, with its rounding: value v in [0, 1] gets entry floor(256 v) of the table.
-
-    Parameters
-    ----------
-    images : array_like
-        (N, 3, H, W), floating, in [0, 1].
-    maps : array_like
-        (N, h, w), floating, in [0, 1]; resized to the image, bilinearly, where its size differs.
-    weight : float
-        Share of the image, in [0, 1].
-    colours : str
-        A colour map of matplotlib.
-    eight_bit : bool
-        Whether to truncate to multiples of 1/255.
-
-    Returns
-    -------
-    Tensor
-        (N, 3, H, W), float32, in [0, 1]. An image that is black all over, with no share for the map, stays black.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, `weight` is out of range, the colour map is unknown, or maps hold NaN.
+    are those of matplotlib, with its rounding: value v in [0, 1] gets entry floor(256 v) of the table. An image that
+    is black all over, with no share for the map, stays black.
     """
     check_range("weight", weight, 0, 1)
-    images, maps = _images_and_maps(images, maps)
-    if eight_bit:
-        return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
-    blended, brightest = _blend(images, maps, weight, colours)
-    return blended.div_(brightest).contiguous()
+    images, maps = to_floats("images", images), checked_maps(maps)
+    check_axes(images=(images, "N 3 H W"), maps=(maps, "N h w"))
+    check_finite("maps", maps)
+    return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
 
 
 @torch.no_grad()
 def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
     """Return `overlay_maps`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
-    blended, brightest = _blend(images, maps, weight, colours)
-    return _truncate(blended.mul_(_FULL / brightest))
-
-
-@torch.no_grad()
-def masked(images: Numbers, maps: Numbers, *, eight_bit: bool = True) -> Tensor:
-    """Multiply images by their maps: what matters not is dark."""
-    # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay_maps`.
-    images, maps = _images_and_maps(images, maps)
-    if eight_bit:
-        return masked_levels(images, maps).float().div_(255)
-    return images.float() * _resize_maps(images, maps)[:, None]
+    maps = _resize_maps(images, maps)
+    n, _, height, width = images.shape
+    # Entry 256 is 1.0 itself, which gets the last colour.
+    entries = (maps * N_COLOURS).int().clamp_(0, N_COLOURS - 1)
+    # (N, 3, H, W), but in memory channel by channel.
+    blended = _shares(colours, weight, images.device).index_select(1, entries.view(-1))
+    blended = blended.view(3, n, height, width).transpose(0, 1)
+    blended.add_(images.float(), alpha=weight)
+    if blended.numel():
+        brightest = blended.amax((1, 2, 3), keepdim=True)
+        blended.mul_(_FULL / torch.where(brightest == 0, 1, brightest))
+    return blended.to(torch.uint8, memory_format=torch.contiguous_format)
 
 
 @torch.no_grad()
 def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
-    """Return `masked`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
-    return _truncate(images.float() * (_resize_maps(images, maps) * _FULL)[:, None])
+    """Multiply images by their maps, as numbers of 8 bits: what matters not is dark."""
+    # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay_levels`.
+    levels = images.float() * (_resize_maps(images, maps) * _FULL)[:, None]
+    return levels.to(torch.uint8, memory_format=torch.contiguous_format)
 
 
 @torch.no_grad()
@@ -184,35 +157,6 @@ def _two_passes(levels: Tensor, size: tuple[int, int], interpolation: str) -> Te
             # Halves go up, as in Pillow; a hair more, for they are not exact.
             levels = levels.add_(0.5 + 1e-4).floor_().clamp_(0, 255)
     return levels
-
-
-def _images_and_maps(images: Numbers, maps: Numbers) -> tuple[Tensor, Tensor]:
-    """Return images (N, 3, H, W) and finite maps (N, h, w) as tensors, or raise."""
-    images, maps = to_floats("images", images), checked_maps(maps)
-    check_axes(images=(images, "N 3 H W"), maps=(maps, "N h w"))
-    # Only a failure takes the values to the CPU.
-    if not finite_rows(maps).all():
-        check_finite("maps", maps)
-    return images, maps
-
-
-def _blend(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:
-    """Return images with coloured maps, (N, 3, H, W) but in memory channel by channel, and their largest values."""
-    maps = _resize_maps(images, maps)
-    n, _, height, width = images.shape
-    # Entry 256 is 1.0 itself, which gets the last colour.
-    entries = (maps * N_COLOURS).int().clamp_(0, N_COLOURS - 1)
-    blended = _shares(colours, weight, images.device).index_select(1, entries.view(-1))
-    blended = blended.view(3, n, height, width).transpose(0, 1)
-    blended.add_(images.float(), alpha=weight)
-    if not blended.numel():
-        return blended, blended.new_ones(n, 1, 1, 1)
-    brightest = blended.amax((1, 2, 3), keepdim=True)
-    return blended, torch.where(brightest == 0, 1, brightest)
-
-
-def _truncate(levels: Tensor) -> Tensor:
-    return levels.to(torch.uint8, memory_format=torch.contiguous_format)
 
 
 def _resize_maps(images: Tensor, maps: Tensor) -> Tensor:
