@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import stats
-from sklearn.metrics import cohen_kappa_score
 from torch import Tensor
 
 from captum_concepts.support.checks import check_shape, check_whole, to_numpy
@@ -73,17 +72,14 @@ def figures(scores: Numbers, targets: Numbers) -> Figures:
             )
     defined = ~(np.isnan(predicted) | np.isnan(votes))
     predicted, votes = predicted[defined], votes[defined]
-    rounded, rounded_targets = (np.floor(values + 0.5) for values in (predicted, votes))
-    missing = int((~defined).sum())
-    if not len(votes):
-        return Figures(math.nan, math.nan, math.nan, math.nan, 0, missing)
+    rounded, rounded_votes = (np.floor(values + 0.5) for values in (predicted, votes))
     return Figures(
-        float(np.mean((predicted - votes) ** 2)),
-        _kappa(rounded, rounded_targets),
-        spearman(predicted, votes),
-        spearman(rounded, rounded_targets),
-        len(votes),
-        missing,
+        mse=float(np.mean((predicted - votes) ** 2)) if len(votes) else math.nan,
+        qwk=float(quadratic_kappa(torch.from_numpy(rounded)[None], torch.from_numpy(rounded_votes)[None])),
+        spearman=spearman(predicted, votes),
+        spearman_rounded=spearman(rounded, rounded_votes),
+        n=len(votes),
+        missing=int((~defined).sum()),
     )
 
 
@@ -194,24 +190,18 @@ def split_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def quadratic_kappa(predicted: Tensor, votes: Tensor) -> Tensor:
-    """Quadratic weighted kappa of several questions, on their device."""
+    """Return the quadratic weighted kappa (Q,) of whole votes (Q, N), NaN where all are the same or there is none."""
     # Kazmierczak et al., PASTA, Eq. 7.
-    voted = ~votes.isnan() if votes.is_floating_point() else torch.ones_like(votes, dtype=torch.bool)
+    voted = ~votes.isnan()
     cells = (votes - MIN_VOTE) * N_VOTES + (predicted - MIN_VOTE)
     cells = cells + N_VOTES**2 * torch.arange(len(votes), device=votes.device)[:, None]
     counts = torch.bincount(cells[voted].long(), minlength=len(votes) * N_VOTES**2)
     counts = counts.view(-1, N_VOTES, N_VOTES).double()
     scale = torch.arange(N_VOTES, device=votes.device, dtype=torch.float64)
     cost = (scale[:, None] - scale).square()
-    expected = counts.sum(2, keepdim=True) * counts.sum(1, keepdim=True) / counts.sum((1, 2))[:, None, None]
-    return 1 - (cost * counts).sum((1, 2)) / (cost * expected).sum((1, 2))
-
-
-def _kappa(rounded: np.ndarray, votes: np.ndarray) -> float:
-    if (rounded == rounded[0]).all() and (votes == rounded[0]).all():
-        return math.nan
-    scale = list(range(MIN_VOTE, MAX_VOTE + 1))
-    return float(cohen_kappa_score(rounded.astype(int), votes.astype(int), labels=scale, weights="quadratic"))
+    # Whole numbers up to the division: no agreement beyond chance is exactly 0.
+    expected = counts.sum(2, keepdim=True) * counts.sum(1, keepdim=True)
+    return 1 - (cost * counts).sum((1, 2)) * counts.sum((1, 2)) / (cost * expected).sum((1, 2))
 
 
 def _weigh(values: list[float], weights: list[int]) -> float:

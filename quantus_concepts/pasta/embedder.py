@@ -28,9 +28,9 @@ from quantus_concepts.pasta.encoders.encoder import (
     Encoder,
     Parts,
     PartsEncoder,
-    check_encoder_images,
     check_image_form,
-    check_image_values,
+    check_unit,
+    check_unit_images,
 )
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.encoders.overlay import to_levels, usable_maps
@@ -250,7 +250,7 @@ class Embedder:
             If the shape is wrong or values are outside [0, 1].
         """
         pictures = torch.as_tensor(pictures)
-        check_encoder_images(pictures)
+        check_unit_images(pictures)
         levels = to_levels(pictures)
         items = (({"picture": levels.shape[1:]}, [array]) for array in _arrays(levels))
         return self._look_up(
@@ -463,7 +463,7 @@ def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
     if not values or not images.numel():
         return
     low, high, finite = to_host(*torch.aminmax(images.detach()), finite_rows(maps))
-    check_image_values(low, high)
+    check_unit("images", low, high)
     if not finite.all():
         raise ValueError(
             f"Expected argument `maps` to be finite but {int((~finite).sum())} of {len(maps)} hold NaN or infinity. "

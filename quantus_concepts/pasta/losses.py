@@ -36,7 +36,7 @@ def ranking_loss(predicted: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     # items, and the gradient need not go through a table of N x N.
     with torch.no_grad():
         gaps = target[..., :, None] - target[..., None, :]
-        gaps.masked_fill_(~(mask[..., :, None] & mask[..., None, :]), 0)
+        gaps.mul_(mask[..., :, None]).mul_(mask[..., None, :])
         # Signs rather than counts and comparisons: sums of floats are several times as fast on a CPU.
         n_ordered = gaps.sign().square_().sum((-2, -1))
         wrong = (predicted[..., :, None] - predicted[..., None, :]).mul_(gaps).sign_().clamp_(max=0)

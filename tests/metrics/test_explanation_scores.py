@@ -111,8 +111,8 @@ BAD = {
     "too few maps": ([(IMAGES, MAPS[:2])], r"`maps` to have shape \(B, h, w\) = \(7, \*, \*\)"),
     "too few labels": ([(IMAGES, MAPS, CLASSES[:2])], r"`labels` to have shape \(N,\) = \(7,\)"),
     "an unknown label": ([(IMAGES, MAPS, ["dgo"] * N)], "dog"),
-    "images out of range": ([(3 * IMAGES, MAPS, CLASSES)], r"`loader` to hold images in \[0, 1\].*mean="),
-    "images that are not finite": ([(IMAGES * torch.nan, MAPS, CLASSES)], "got values from nan"),
+    "images out of range": ([(3 * IMAGES, MAPS, CLASSES)], r"`loader` to hold images in \[0, 1\].*`mean` and `std`"),
+    "images that are not finite": ([(IMAGES * torch.nan, MAPS, CLASSES)], "`loader` to be finite but it holds NaN"),
 }
 
 

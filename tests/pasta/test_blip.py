@@ -79,7 +79,7 @@ def test_embeddings_are_the_class_tokens_not_projected(processor, kind):
 
 
 def test_bad_models(processor, tmp_path):
-    with pytest.raises(ValueError, match="with its `processor` but got no `processor`"):
+    with pytest.raises(ValueError, match="with its `processor`, but got BlipModel alone"):
         blip_encoder(transformers.BlipModel(config()))
     with pytest.raises(ValueError, match="holds no BLIP model that can be read"):
         blip_encoder(tmp_path)

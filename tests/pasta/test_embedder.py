@@ -171,7 +171,7 @@ def test_another_explanation_image_encoder_or_setting_is_another_entry(tmp_path,
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda e: e.embed_maps(IMAGES * 255, MAPS), r"`images` to hold images in \[0, 1\].*mean= and std="),
+        (lambda e: e.embed_maps(IMAGES * 255, MAPS), r"`images` to hold images in \[0, 1\].*`mean` and `std`"),
         (lambda e: e.embed_maps(IMAGES, MAPS.sqrt()), r"7 of 7 hold NaN or infinity. .*usable_maps"),
         (lambda e: e.embed([MapExplanation(IMAGES[0], MAPS[0].sqrt())]), "1 of 1 hold NaN or infinity"),
         (lambda e: e.embed_maps(IMAGES, MAPS[:3]), "`maps` to have"),

@@ -91,7 +91,7 @@ def test_modes_are_restored_and_wrong_objects_refused(parts):
 
 
 test_refused = refusals(
-    (lambda: PartsEncoder(types.SimpleNamespace(encode_image=len)), "`parts` to have functions .* lacks encode_text"),
+    (lambda: PartsEncoder(types.SimpleNamespace(encode_image=len)), "`encoder` to be .* which lacks encode_text"),
     (lambda: as_encoder(PoolingEncoder(), weights="a.pt"), "`weights` only with the name"),
     error=(TypeError, ValueError),
 )

@@ -192,7 +192,7 @@ def _embed(embedder: Embedder, denormalisation: Denormalisation, content: Any, g
     # On the encoder's device, where pictures are made quicker.
     where = getattr(embedder.encoder, "device", None) or content[0].device
     images, maps = (part if good.all() else part[good.to(part.device)] for part in content)
-    return embedder.embed_maps(denormalisation.of_checked(images.to(where)), maps.to(where), checked=True)
+    return embedder.embed_maps(denormalisation(images.to(where), checked=True), maps.to(where), checked=True)
 
 
 def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:

@@ -247,7 +247,7 @@ class PASTAScore(ConceptMetric):
             def embed(good: np.ndarray) -> Tensor:
                 images = to_model(self.scorer if model is None else model, x_batch[good])
                 heats = torch.as_tensor(values[good]).to(images.device)
-                return self.embedder.embed_maps(self.denormalisation.of_checked(images), heats, checked=True)
+                return self.embedder.embed_maps(self.denormalisation(images, checked=True), heats, checked=True)
 
         answers = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
         good = why == ""

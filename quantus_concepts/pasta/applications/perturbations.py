@@ -15,7 +15,7 @@ from torchvision.transforms.v2 import functional as transforms
 
 from captum_concepts.support.checks import as_list, check_choice, check_range, check_shape
 from captum_concepts.texts import in_one_line
-from quantus_concepts.pasta.encoders.encoder import check_image_form, check_unit
+from quantus_concepts.pasta.encoders.encoder import check_unit_images
 
 #: The release's seed where it fixes one.
 SEED = 493
@@ -85,10 +85,8 @@ class Perturbation:
     ) -> Tensor:
         """Perturb images."""
         images = torch.as_tensor(images)
-        check_image_form(images)
+        check_unit_images(images)
         check_range("magnitude", magnitude, 0, LARGEST)
-        if images.numel():
-            check_unit("images", *torch.aminmax(images), "Undo the model's normalisation first: images * std + mean")
         if draws is None:
             draws = self.draws(len(images), seed)
         check_shape("draws", draws, ("N", "n_draws"), (len(images), self.n_draws))

@@ -20,8 +20,8 @@ from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
 _REMEDY = (
-    "The encoder wants to see what a person sees: undo the model's normalisation with mean= and std=, the numbers it "
-    "was normalised by, or with denormalise=, a function of the images"
+    "Undo the model's normalisation: images * std + mean, or arguments `mean` and `std` where a function has them; "
+    "divide images in [0, 255] by 255"
 )
 #: From n texts to their tokens.
 Tokenizer = Callable[[list[str]], Tensor]
@@ -135,17 +135,18 @@ class PartsEncoder:
         build: Callable[[], Parts] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        self.parts: Parts | None = None
+        self.parts: Any = None
         self.modules: Sequence[nn.Module] = ()
         self._build, self._fingerprint = build, fingerprint
         self._dim: int | None = None
         self._device = None if device is None else torch.device(device)
         if build is None:
-            missing = [part for part in PARTS if not callable(getattr(parts, part, None))]
-            if missing or parts is None:
+            if missing := [part for part in PARTS if not callable(getattr(parts, part, None))]:
                 raise TypeError(
-                    f"Expected argument `parts` to have functions {', '.join(PARTS)} but {type(parts).__name__} lacks "
-                    f"{', '.join(missing)}."
+                    "Expected argument `encoder` to be the name of a preset, an encoder, or an object with functions "
+                    f"{', '.join(PARTS)} but got {type(parts).__name__}, which lacks {', '.join(missing)}. Bundle a "
+                    "model with types.SimpleNamespace(encode_image=model.encode_image, encode_text=model.encode_text, "
+                    "preprocess=preprocess, tokenizer=tokenizer)."
                 )
             self._set_parts(parts)
         self.name = name or getattr(parts, "name", None) or type((*self.modules, parts)[0]).__name__
@@ -196,12 +197,12 @@ class PartsEncoder:
         """
         images = torch.as_tensor(images)
         if images.dtype != torch.uint8:
-            check_encoder_images(images)
+            check_unit_images(images)
         if not len(images):
             return images.new_empty(0, self.dim, dtype=torch.float32)
-        parts, device = self._parts_on(images.device)
+        device = self._place_parts(images.device)
         with evaluation_mode(*self.modules), without_autocast(device):
-            embeddings = parts.encode_image(self._prepare(parts, images.to(device)).to(device))
+            embeddings = self.parts.encode_image(self._prepare(images.to(device)).to(device))
         return self._check_embeddings("encode_image", embeddings, len(images)).to(images.device)
 
     @torch.no_grad()
@@ -229,36 +230,35 @@ class PartsEncoder:
             raise TypeError(f"Expected argument `texts` to be a sequence of texts but got {texts!r:.80}.")
         if not len(texts):
             return torch.empty(0, self.dim, device=self.device)
-        parts, device = self._parts_on(self.device or torch.device("cpu"))
+        device = self._place_parts(self.device or torch.device("cpu"))
         with evaluation_mode(*self.modules), without_autocast(device):
-            tokens = parts.tokenizer(list(texts))
-            embeddings = parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
+            tokens = self.parts.tokenizer(list(texts))
+            embeddings = self.parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
         return self._check_embeddings("encode_text", embeddings, len(texts)).to(device)
 
-    def _set_parts(self, parts: Parts) -> Parts:
+    def _set_parts(self, parts: Any) -> None:
         self.parts, self.modules = parts, _modules(parts)
         batched = getattr(parts.preprocess, "batched", False)
         self._batched = parts.preprocess if batched else batched_form(parts.preprocess)
-        return parts
 
-    def _parts_on(self, device: torch.device) -> tuple[Parts, torch.device]:
-        """Return the parts and where the model computes: a user's where it is, our own on the device of the images."""
-        parts = self._set_parts(self._build()) if self.parts is None and self._build else self.parts
-        if parts is None:
-            raise RuntimeError("An encoder has parts, or builds them.")
-        if self._build and self.device != (self._device or device):
-            for module in self.modules:
-                module.to(self._device or device)
-        return parts, self.device or device
+    def _place_parts(self, device: torch.device) -> torch.device:
+        """Return where the model computes: a user's where it is, one that is built on the device of the images."""
+        if self._build is not None:
+            if self.parts is None:
+                self._set_parts(self._build())
+            if self.device != (self._device or device):
+                for module in self.modules:
+                    module.to(self._device or device)
+        return self.device or device
 
-    def _prepare(self, parts: Parts, images: Tensor) -> Tensor:
+    def _prepare(self, images: Tensor) -> Tensor:
         if isinstance(self._batched, Preprocessing):
             return self._batched(images)
         if self._batched is not None:
             return self._batched(images if images.is_floating_point() else images.float() / 255)
         levels = images if images.dtype == torch.uint8 else to_levels(images)
         pictures = map(Image.fromarray, levels.permute(0, 2, 3, 1).cpu().numpy())
-        return torch.stack([torch.as_tensor(parts.preprocess(picture)) for picture in pictures])
+        return torch.stack([torch.as_tensor(self.parts.preprocess(picture)) for picture in pictures])
 
     def _check_embeddings(self, name: str, embeddings: Tensor, n: int) -> Tensor:
         if not isinstance(embeddings, Tensor):
@@ -285,11 +285,11 @@ def is_encoder(value: object) -> TypeGuard[Encoder]:
     return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in names)
 
 
-def check_encoder_images(images: Tensor) -> None:
+def check_unit_images(images: Tensor) -> None:
     """Raise unless images are (N, 3, H, W), floating, in [0, 1]."""
     check_image_form(images)
     if images.numel():
-        check_image_values(*to_host(*torch.aminmax(images.detach())))
+        check_unit("images", *torch.aminmax(images))
 
 
 def check_image_form(images: Tensor) -> None:
@@ -303,20 +303,15 @@ def check_image_form(images: Tensor) -> None:
         raise ValueError(f"Expected argument `images` to have pixels but got shape {tuple(images.shape)}.")
 
 
-def check_image_values(low: Tensor, high: Tensor) -> None:
-    """Raise unless the least and the largest value of images lie in [0, 1]."""
-    if low != low or high != high:
-        raise ValueError("Expected argument `images` to be finite but it holds NaN. Remove or repair these samples.")
-    check_unit("images", low, high, f"{_REMEDY}; divide images in [0, 255] by 255")
-
-
-def check_unit(name: str, low: Tensor, high: Tensor, remedy: str = _REMEDY) -> None:
+def check_unit(name: str, low: Tensor, high: Tensor) -> None:
     """Raise unless the least and the largest value of some images lie in [0, 1]."""
     low, high = to_host(low, high)
+    if low != low or high != high:
+        raise ValueError(f"Expected argument `{name}` to be finite but it holds NaN. Remove or repair these samples.")
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise ValueError(
             f"Expected argument `{name}` to hold images in [0, 1] but got values from {low:.3g} to {high:.3g}. "
-            f"{remedy}."
+            f"{_REMEDY}."
         )
 
 
@@ -334,15 +329,12 @@ class Denormalisation:
         if self.mean is not None and self.function is not None:
             raise ValueError("Expected either `mean` and `std` or argument `denormalise` but got all of them.")
 
-    def __call__(self, images: Tensor, name: str = "x_batch") -> Tensor:
-        """Return images in [0, 1] with three channels."""
+    def __call__(self, images: Tensor, name: str = "x_batch", *, checked: bool = False) -> Tensor:
+        """Return images in [0, 1] with three channels; `checked` says that `check` has accepted them."""
         images = self._undo(images, name)
-        check_unit(name, *torch.aminmax(images))
-        return _three_channels(images)
-
-    def of_checked(self, images: Tensor) -> Tensor:
-        """Return what a call does, for images that `check` has accepted."""
-        return _three_channels(self._undo(images, "x_batch"))
+        if not checked:
+            check_unit(name, *torch.aminmax(images))
+        return images.clamp(0, 1).expand(-1, 3, -1, -1)
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
         """Raise as a call does, without making the images where their extremes suffice."""
@@ -378,7 +370,3 @@ class Denormalisation:
             mean, std = (torch.as_tensor(value, device=images.device).float() for value in (self.mean, self.std))
             images = images * std[:, None, None] + mean[:, None, None]
         return images.clamp(0, 1) if self.clip else images
-
-
-def _three_channels(images: Tensor) -> Tensor:
-    return images.clamp(0, 1).expand(-1, 3, -1, -1)

@@ -14,7 +14,7 @@ from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.files import check_files
 from quantus_concepts.pasta.encoders.embedded_encoder import EMBEDDED, EmbeddedEncoder
-from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, Parts, PartsEncoder, Tokenizer, is_encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder, Parts, PartsEncoder, Tokenizer, is_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing
 
@@ -22,8 +22,6 @@ BLIP = "Salesforce/blip-itm-base-coco"
 _FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json", "model.safetensors")
 #: Numbers of Pillow's filters.
 _FILTERS = {2: "bilinear", 3: "bicubic"}
-#: Names of the two parts in models of transformers.
-_KINDS = (("vision_model", "text_encoder"), ("vision_model", "text_model"))
 
 
 class _BlipParts:
@@ -41,8 +39,7 @@ class _BlipParts:
         return fingerprint_of(self.model, repr(self.preprocess), tokenizer_hash(self.tokenizer))
 
     def tokenizer(self, texts: list[str], /) -> Mapping[str, Tensor]:
-        tokens: Mapping[str, Tensor] = self._tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-        return tokens
+        return cast(Mapping[str, Tensor], self._tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
 
     def encode_image(self, images: Tensor, /) -> Tensor:
         vision: Any = self.model.vision_model
@@ -92,12 +89,11 @@ def blip_encoder(
         If transformers is not installed, the model cannot be had, or a module is given without its processor.
     """
     if isinstance(model, nn.Module):
-        fits = any(all(hasattr(model, part) for part in parts) for parts in _KINDS)
+        fits = hasattr(model, "vision_model") and (hasattr(model, "text_encoder") or hasattr(model, "text_model"))
         if processor is None or not fits:
-            lacks = "no `processor` beside it" if fits else type(model).__name__
             raise ValueError(
-                "Expected argument `model` to be a BlipForImageTextRetrieval or a BlipModel with its `processor` but "
-                f"got {lacks}."
+                "Expected argument `model` to be a BlipForImageTextRetrieval or a BlipModel, with its `processor`, but "
+                f"got {type(model).__name__}{' alone' if fits else ''}."
             )
         return PartsEncoder(_BlipParts(model, processor, name or "blip"))
     check_path("model", model)
@@ -145,22 +141,11 @@ def as_encoder(
     device: torch.device | str | None = None,
 ) -> Encoder:
     """Return the encoder of a name or an object."""
-    extra = [name for name, content in (("weights", weights), ("tokenizer", tokenizer)) if content is not None]
-    named = isinstance(value, str) and value.partition(" ")[0].partition("/")[0] != EMBEDDED
-    if extra and not named:
-        raise ValueError(f"Expected argument `{extra[0]}` only with the name of an encoder of open_clip.")
+    if isinstance(value, str) and value.partition("/")[0] != EMBEDDED:
+        return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
+    for name, content in (("weights", weights), ("tokenizer", tokenizer)):
+        if content is not None:
+            raise ValueError(f"Expected argument `{name}` only with the name of an encoder of open_clip.")
     if isinstance(value, str):
-        if named:
-            return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
-        return EmbeddedEncoder.of_name(value.partition(" ")[0], device)
-    if is_encoder(value):
-        return value
-    missing = [part for part in PARTS if not hasattr(value, part)]
-    if not missing:
-        return PartsEncoder(cast(Parts, value))
-    raise TypeError(
-        "Expected argument `encoder` to be the name of a preset, an encoder, or an object with "
-        f"{', '.join(PARTS)} but got {type(value).__name__}, which lacks {', '.join(missing)}. Bundle a model with "
-        "types.SimpleNamespace(encode_image=model.encode_image, encode_text=model.encode_text, "
-        "preprocess=preprocess, tokenizer=tokenizer)."
-    )
+        return EmbeddedEncoder.of_name(value, device)
+    return value if is_encoder(value) else PartsEncoder(cast(Parts, value))
