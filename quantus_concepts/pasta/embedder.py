@@ -15,6 +15,7 @@ from torch import Tensor
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_axes, check_shape, check_whole, different_names, to_array
 from captum_concepts.support.running import progress, to_host
+from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -122,7 +123,8 @@ class Embedder:
         self.cache = EmbeddingCache(cache) if isinstance(cache, str | Path) else cache
 
     def __repr__(self) -> str:
-        return self.presentation.line_of(self, repr(self.name), cache=self.cache)
+        changed = {name: value for name, value in self.settings.items() if value != getattr(Presentation, name)}
+        return describe(self, repr(self.name), **changed, cache=self.cache)
 
     @classmethod
     def from_settings(cls, encoder: Encoder | Parts | str, settings: Mapping[str, Any], **overrides: Any) -> Embedder:

@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from captum_concepts.support.checks import check_choice, check_range, check_whole
-from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.pasta.encoders.overlay import (
     NORMALISATIONS,
@@ -123,11 +122,6 @@ class Presentation:
                 "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
                 'with sentence="release", which is fixed. Leave them out.'
             )
-
-    def line_of(self, embedder: object, *facts: str, **settings: Any) -> str:
-        """Return an embedder on one line, with the settings that are not the default."""
-        changed = {name: value for name, value in vars(self).items() if value != getattr(Presentation, name)}
-        return describe(embedder, *facts, **changed, **settings)
 
     def of_picture(self, normalise: str) -> dict[str, Any]:
         """Return the settings on which the picture of a map depends."""

@@ -96,5 +96,9 @@ def test_a_scorer_on_it_orders_unseen_explanations_of_unseen_images() -> None:
 def test_bad_arguments(encoder: EmbeddedEncoder) -> None:
     with pytest.raises(ValueError, match="`seed` to be at least 0"):
         EmbeddedEncoder(-1)
+    assert (EmbeddedEncoder.of_name("embedded").dim, EmbeddedEncoder.of_name("embedded/8/3").seed) == (384, 3)
+    for name in ("embedded/", "embedded/wide", "embedded/8/3/1"):
+        with pytest.raises(ValueError, match="to be embedded/WIDTH/SEED but got"):
+            EmbeddedEncoder.of_name(name)
     with pytest.raises(TypeError, match="`texts` to be a sequence of texts"):
         encoder.encode_texts("wing")

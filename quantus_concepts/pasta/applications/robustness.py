@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -160,131 +160,77 @@ def robustness_pairs(
     for rows in _batches(np.arange(n), batch_size):
         # A wrong range raises before the model runs.
         denormalise.check(images[rows], "images")
-    search = _Search(
-        model, images, question == "Q5", as_perturbations(perturbations), magnitude, seed, denormalise, batch_size
-    )
+    chosen = as_perturbations(perturbations)
+    keep = question == "Q5"
+    magnitudes = np.array([magnitude or (change.light if keep else change.strong) for change in chosen], dtype=float)
     with evaluation_mode(model):
-        predictions = search.predict_all()
+        predictions = np.zeros(n, dtype=np.int64)
+        for rows in _batches(np.arange(n), batch_size):
+            predictions[rows] = _predict(model, images[rows])
         eligible = np.arange(n) if truth is None else np.flatnonzero(predictions == truth.numpy())
-        pairs = search.run(eligible, predictions, display_progressbar)
-        if not len(pairs.rows):
+        # Row by row, so that the order of an image does not depend on how many follow it.
+        order = np.random.default_rng([seed, 0]).random((n, len(chosen))).argsort(1)
+        draws = [perturbation.draws(n, seed) for perturbation in chosen]
+        which = np.full(n, -1)
+        perturbed, perturbed_predictions = torch.zeros(images.shape), predictions.copy()
+        remaining = eligible
+        with progress(description="Perturbations", total=len(eligible), show=display_progressbar, leave=True) as bar:
+            for turn in range(len(chosen)):
+                for rows in _batches(remaining, batch_size):
+                    pixels = denormalise(to_model(model, images[rows]), checked=True)
+                    for k in np.unique(order[rows, turn]):
+                        part = order[rows, turn] == k
+                        places = torch.as_tensor(part)
+                        pixels[places] = chosen[k](pixels[places], float(magnitudes[k]), draws=draws[k][rows[part]])
+                    now = _predict(model, denormalise.renormalise(pixels).to(images.dtype))
+                    suits = (now == predictions[rows]) == keep
+                    matched = rows[suits]
+                    which[matched], perturbed_predictions[matched] = order[matched, turn], now[suits]
+                    perturbed[matched] = pixels[torch.as_tensor(suits)].cpu()
+                    bar.update(len(matched))
+                remaining = remaining[which[remaining] < 0]
+        indices = np.flatnonzero(which >= 0)
+        if not len(indices):
             warn_user(
                 f"No image has a perturbation that suits {question}: {n - len(eligible)} of {n} are misclassified, and "
-                f"no perturbation {'keeps' if search.keep else 'changes'} the prediction of the others. Try "
-                f"{'a smaller' if search.keep else 'a larger'} `magnitude` or more `perturbations`."
+                f"no perturbation {'keeps' if keep else 'changes'} the prediction of the others. Try "
+                f"{'a smaller' if keep else 'a larger'} `magnitude` or more `perturbations`."
             )
+        perturbed = perturbed[indices]
+        inputs = denormalise.renormalise(perturbed).to(images.dtype)
         explanations, perturbed_explanations = (
-            _explain(explain_func, model, inputs, targets, batch_size)
-            for inputs, targets in (
-                (images[pairs.rows], predictions[pairs.rows]),
-                (search.as_input(pairs.perturbed), pairs.predictions),
-            )
+            _explain(explain_func, model, explained, targets[indices], batch_size)
+            for explained, targets in ((images[indices], predictions), (inputs, perturbed_predictions))
         )
     return RobustnessPairs(
         question=question,
-        images=denormalise(images[pairs.rows], "images").cpu() if len(pairs.rows) else pairs.perturbed,
-        perturbed=pairs.perturbed,
+        images=denormalise(images[indices], checked=True).cpu(),
+        perturbed=perturbed,
         explanations=explanations,
         perturbed_explanations=perturbed_explanations,
-        predictions=predictions[pairs.rows],
-        perturbed_predictions=pairs.predictions,
-        names=tuple(search.perturbations[k].name for k in pairs.which),
-        magnitudes=search.magnitudes[pairs.which],
-        indices=pairs.rows,
+        predictions=predictions[indices],
+        perturbed_predictions=perturbed_predictions[indices],
+        names=tuple(chosen[k].name for k in which[indices]),
+        magnitudes=magnitudes[which[indices]],
+        indices=indices,
         n_wrong=n - len(eligible),
-        n_unmatched=len(eligible) - len(pairs.rows),
+        n_unmatched=len(eligible) - len(indices),
     )
 
 
-class _Matches(NamedTuple):
-    """The images (rows) with a suitable perturbation, which one it is, and the perturbed images."""
-
-    rows: np.ndarray
-    which: np.ndarray
-    perturbed: Tensor
-    predictions: np.ndarray
-
-
-@dataclass
-class _Search:
-    """The search for a perturbation of each image that keeps, or changes, the prediction."""
-
-    model: nn.Module
-    images: Tensor
-    keep: bool
-    perturbations: tuple[Perturbation, ...]
-    magnitude: float | None
-    seed: int
-    denormalise: Denormalisation
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        defaults = [change.light if self.keep else change.strong for change in self.perturbations]
-        magnitudes = defaults if self.magnitude is None else [self.magnitude] * len(defaults)
-        self.magnitudes = np.array(magnitudes, dtype=np.float64)
-        generator = np.random.default_rng([self.seed, 0])
-        # Row by row, so that the order of an image does not depend on how many follow it.
-        self.order = generator.random((len(self.images), len(defaults))).argsort(1)
-        self.draws = [change.draws(len(self.images), self.seed) for change in self.perturbations]
-
-    def predict_all(self) -> np.ndarray:
-        """Return the predictions (N,) for the images as they are."""
-        batches = _batches(np.arange(len(self.images)), self.batch_size)
-        predictions = [self._predict(self.images[rows]) for rows in batches]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *predictions])
-
-    def run(self, eligible: np.ndarray, predictions: np.ndarray, display_progressbar: bool) -> _Matches:
-        """Try the perturbations of each image in its order until one suits."""
-        which = np.full(len(self.images), -1)
-        after = np.zeros(len(self.images), dtype=np.int64)
-        matches: list[tuple[np.ndarray, Tensor]] = [(eligible[:0], torch.zeros(0, *self.images.shape[1:]))]
-        remaining = eligible
-        with progress(description="Perturbations", total=len(eligible), show=display_progressbar, leave=True) as bar:
-            for turn in range(len(self.perturbations)):
-                for rows in _batches(remaining, self.batch_size):
-                    changed = self._perturb(rows, self.order[rows, turn])
-                    now = self._predict(self.as_input(changed))
-                    suits = (now == predictions[rows]) == self.keep
-                    which[rows[suits]] = self.order[rows[suits], turn]
-                    after[rows] = now
-                    matches.append((rows[suits], changed[torch.as_tensor(suits)].cpu()))
-                    bar.update(int(suits.sum()))
-                remaining = remaining[which[remaining] < 0]
-        rows = np.concatenate([batch for batch, _ in matches])
-        order = rows.argsort()
-        perturbed = torch.cat([images for _, images in matches])[torch.as_tensor(order)]
-        rows = rows[order]
-        return _Matches(rows, which[rows], perturbed, after[rows])
-
-    def as_input(self, pixels: Tensor) -> Tensor:
-        """Return images in [0, 1] as the model takes them."""
-        return self.denormalise.renormalise(pixels).to(self.images.dtype)
-
-    def _perturb(self, rows: np.ndarray, which: np.ndarray) -> Tensor:
-        """Return images (n, 3, H, W) in [0, 1], each perturbed in its own way, on the model's device."""
-        pixels = self.denormalise(to_model(self.model, self.images[rows]), "images")
-        changed = torch.empty_like(pixels)
-        for k in np.unique(which):
-            part = torch.as_tensor(np.flatnonzero(which == k))
-            draws = self.draws[k][rows[which == k]]
-            changed[part] = self.perturbations[k](pixels[part], float(self.magnitudes[k]), draws=draws)
-        return changed
-
-    def _predict(self, inputs: Tensor) -> np.ndarray:
-        outputs = predict_logits(self.model, inputs)
-        if outputs.ndim != 2 or len(outputs) != len(inputs):
-            shape = tuple(outputs.shape)
-            raise ValueError(
-                f"Expected argument `model` to return shape (N, K) with N = {len(inputs)} but got {shape}."
-            )
-        return outputs.argmax(1).cpu().numpy()
+def _predict(model: nn.Module, inputs: Tensor) -> np.ndarray:
+    outputs = predict_logits(model, inputs)
+    if outputs.ndim != 2 or len(outputs) != len(inputs):
+        shape = tuple(outputs.shape)
+        raise ValueError(f"Expected argument `model` to return shape (N, K) with N = {len(inputs)} but got {shape}.")
+    return outputs.argmax(1).cpu().numpy()
 
 
 def _explain(
     explain_func: Callable[..., Any], model: nn.Module, inputs: Tensor, targets: np.ndarray, batch_size: int
 ) -> np.ndarray:
     """Return the explanations (n, ...) of inputs, batch by batch; (0,) where there are none."""
-    parts = [np.zeros(0, dtype=np.float32)]
+    parts = []
     array = to_numpy(inputs)
     for rows in _batches(np.arange(len(array)), batch_size):
         part = to_numpy(explain_func(model=model, inputs=array[rows], targets=targets[rows]))
@@ -294,7 +240,7 @@ def _explain(
                 f"array of shape {part.shape}."
             )
         parts.append(part)
-    return np.concatenate(parts[1:]) if len(parts) > 1 else parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
 
 
 def _batches(rows: np.ndarray, batch_size: int) -> list[np.ndarray]:

@@ -95,9 +95,10 @@ class EmbeddedEncoder(PartsEncoder):
         ValueError
             If width or seed is no number.
         """
-        width, seed = (*name.split("/")[1:3], "", "")[:2]
+        numbers, defaults = name.split("/")[1:], [_WIDTH, 0]
         try:
-            return cls(int(seed or 0), device, width=int(width or _WIDTH))
+            width, seed = [*map(int, numbers), *defaults[len(numbers) :]]
+            return cls(seed, device, width=width)
         except ValueError as error:
             raise ValueError(f"Expected argument `encoder` to be embedded/WIDTH/SEED but got {name!r}.") from error
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from captum_concepts.fingerprints import fingerprint_of, hash_file, tokenizer_hash
-from captum_concepts.support.checks import check_choice, check_path, check_whole
+from captum_concepts.support.checks import check_choice, check_folder, check_path
 from captum_concepts.support.files import check_files
 from quantus_concepts.pasta.encoders.encoder import Parts, PartsEncoder, Tokenizer
 
@@ -90,11 +90,11 @@ class OpenClipEncoder(PartsEncoder):
         self._weights_hash: str | None = None
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
         self.tokenizer = _check_tokenizer(tokenizer)
-        names = {preset.model_name: name for name, preset in PRESETS.items()}
-        preset = names.get(model_name) if self.model_config is None else None
-        if self.weights is not None and self.tag is None and preset is not None:
-            self.tag = PRESETS[preset].tag
-        self._preset = preset if preset is not None and self.tag in (None, PRESETS[preset].tag) else None
+        self._preset = None
+        for name, preset in PRESETS.items():
+            if model_config is None and model_name == preset.model_name and self.tag in (None, preset.tag):
+                self._preset = name
+                self.tag = None if pretrained is None else preset.tag
         if self._preset is None:
             self._check_model()
         self.untrained = pretrained is None
@@ -136,9 +136,8 @@ class OpenClipEncoder(PartsEncoder):
         if not slash:
             check_choice("encoder", name, PRESETS)
             model_name, tag = PRESETS[name].model_name, PRESETS[name].tag
-        if weights is None:
-            return cls(model_name, tag, device=device, tokenizer=tokenizer)
-        return cls(model_name, check_path("weights", weights), tag=tag, device=device, tokenizer=tokenizer)
+        pretrained = tag if weights is None else check_path("weights", weights)
+        return cls(model_name, pretrained, tag=tag, device=device, tokenizer=tokenizer)
 
     @property
     def dim(self) -> int:
@@ -185,21 +184,20 @@ class OpenClipEncoder(PartsEncoder):
         return known_config(self.model_name)
 
     def _check_model(self) -> None:
-        config = self._config()
         if self.model_config is not None:
             if self.tag is not None and self.weights is None:
                 raise ValueError(
                     f"Expected argument `pretrained` to be a file or None with `model_config` but got {self.tag!r}: "
                     "open_clip has no weights of a model it does not know."
                 )
-            check_whole("embed_dim", config["embed_dim"], 1)
-        elif self.tag is not None or self.weights is not None:
-            from quantus_concepts.pasta.encoders.open_clip_models import known_tags, recipe_of
+            return
+        from quantus_concepts.pasta.encoders.open_clip_models import known_config, known_tags, recipe_of
 
-            if self.tag is None:
-                recipe_of(self.model_name, None)
-            else:
-                check_choice("pretrained" if self.weights is None else "tag", self.tag, known_tags(self.model_name))
+        known_config(self.model_name)
+        if self.tag is not None:
+            check_choice("pretrained" if self.weights is None else "tag", self.tag, known_tags(self.model_name))
+        elif self.weights is not None:
+            recipe_of(self.model_name, None)
 
     def _name(self) -> str:
         short = self._preset or self.model_name
@@ -236,11 +234,6 @@ def _copy_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _check_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
     if tokenizer is None or callable(tokenizer):
         return tokenizer
-    folder = check_path("tokenizer", tokenizer)
-    if not folder.is_dir():
-        raise ValueError(
-            "Expected argument `tokenizer` to be a function of texts, or the folder of a tokenizer, but there is none "
-            f"at {folder}."
-        )
+    folder = check_folder("tokenizer", tokenizer, "the folder of a tokenizer, or to be a function of texts,")
     check_files(folder, "Tokenizer")
     return folder

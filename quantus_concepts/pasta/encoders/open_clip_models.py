@@ -21,10 +21,6 @@ from quantus_concepts.pasta.encoders.downloads import TOKENIZER_FILES, fetch_fol
 from quantus_concepts.pasta.encoders.encoder import Tokenizer
 from quantus_concepts.pasta.encoders.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 
-NEEDS_TRANSFORMERS = (
-    "The tokenizer of {} needs the package transformers, without which no list of concepts can be embedded: "
-    "python -m pip install transformers, or pass a tokenizer of your own with argument `tokenizer`."
-)
 #: Settings that may differ between the tags of one model.
 _RECIPE = ("mean", "std", "interpolation", "resize_mode", "quick_gelu")
 
@@ -163,7 +159,10 @@ def _tokenizer(model_name: str, text_cfg: Mapping[str, Any], tokenizer: Tokenize
     if tokenizer is None and not hub_name:
         return open_clip.SimpleTokenizer(**options)
     if find_spec("transformers") is None:
-        raise ValueError(NEEDS_TRANSFORMERS.format(model_name))
+        raise ValueError(
+            f"The tokenizer of {model_name} needs the package transformers, without which no list of concepts can be "
+            "embedded: python -m pip install transformers, or pass a tokenizer of your own with argument `tokenizer`."
+        )
     if tokenizer is None:
         remedy = "name it with --encoder-tokenizer FOLDER (argument `tokenizer`)"
         source = fetch_folder(f"The tokenizer of {model_name}", str(hub_name), TOKENIZER_FILES, remedy)

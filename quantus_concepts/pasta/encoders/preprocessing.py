@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captum_concepts.support.checks import check_choice, check_size
+from captum_concepts.support.checks import check_choice
 from quantus_concepts.pasta.encoders.overlay import resized_levels, to_levels
 
 RESIZE_MODES = ("squash", "shortest")
@@ -37,12 +37,8 @@ class Preprocessing:
     batched = True
 
     def __post_init__(self) -> None:
-        check_size("size", self.size)
         check_choice("resize_mode", self.resize_mode, RESIZE_MODES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        for name, value in (("mean", self.mean), ("std", self.std)):
-            if len(value) != 3:
-                raise ValueError(f"Expected argument `{name}` to have a number for each of 3 channels but got {value}.")
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
@@ -98,7 +94,7 @@ def batched_form(transform: object) -> Preprocessing | None:
     one_side = isinstance(resize.size, int) or len(resize.size) == 1
     if interpolation not in INTERPOLATIONS or resize.max_size is not None or one_side != cropped:
         return None
-    if cropped and (tuple(crop.size) != tuple(sides)):
+    if cropped and tuple(crop.size) != tuple(sides):
         return None
     mean, std = (tuple(map(float, values)) for values in (normalise.mean, normalise.std))
     size = (int(sides[0]), int(sides[1]))
