@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -50,9 +50,9 @@ def _add_noise(view: BirdView, rng: np.random.Generator, grade: float) -> np.nda
     return (1 - grade) * _bird(view) + grade * rng.random(view.parts.shape)
 
 
-def _some_parts(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _some_parts(view: BirdView, rng: np.random.Generator, grade: int) -> np.ndarray:
     visible = np.setdiff1d(np.unique(view.parts), [0])
-    return np.isin(view.parts, rng.permutation(visible)[: int(grade)]).astype(np.float64)
+    return np.isin(view.parts, rng.permutation(visible)[:grade]).astype(np.float64)
 
 
 def _mark_centre(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
@@ -73,47 +73,38 @@ def _replace_some(view: BirdView, rng: np.random.Generator, grade: float, length
     return listed
 
 
-def _random_list(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
-    return rng.permutation(len(view.present))[: int(grade)]
+def _random_list(view: BirdView, rng: np.random.Generator, grade: int) -> np.ndarray:
+    return rng.permutation(len(view.present))[:grade]
 
 
 def _bird(view: BirdView) -> np.ndarray:
     return (view.parts > 0).astype(np.float64)
 
 
-def _grade(
-    modality: str, kind: str, rule: Callable[..., np.ndarray], grades: Mapping[str, float]
-) -> list[GradedExplainer]:
+def _graded(modality: str, kind: str, rule: Callable[..., np.ndarray], *grades: float) -> list[GradedExplainer]:
+    """Return an explainer for each grade: a share, named in per cent, or a whole number."""
     return [
-        GradedExplainer(f"{kind} {grade_name}", modality, partial(rule, grade=grade))
-        for grade_name, grade in grades.items()
+        GradedExplainer(
+            f"{kind} {grade if isinstance(grade, int) else f'{100 * grade:g} %'}", modality, partial(rule, grade=grade)
+        )
+        for grade in grades
     ]
-
-
-def _percent(*grades: float) -> dict[str, float]:
-    return {f"{100 * grade:g} %": grade for grade in grades}
-
-
-def _counts(*grades: int) -> dict[str, float]:
-    return {str(grade): grade for grade in grades}
 
 
 EXPLAINERS: tuple[GradedExplainer, ...] = (
     GradedExplainer("true map", "map", partial(_blur, grade=0)),
-    *_grade("map", "blurred", _blur, _percent(0.02, 0.04, 0.07, 0.11, 0.16)),
-    *_grade("map", "shifted", _shift, _percent(0.05, 0.1, 0.15, 0.2, 0.3, 0.45)),
-    *_grade("map", "noisy", _add_noise, _percent(0.2, 0.4, 0.6, 0.8, 1.0)),
-    *_grade("map", "parts", _some_parts, _counts(1, 2, 3, 4, 6, 8)),
-    *_grade("map", "centred", _mark_centre, _percent(0.08, 0.15, 0.25, 0.4)),
-    *_grade("map", "other bird", _other_bird, _percent(0.25, 0.5, 0.75, 1.0)),
+    *_graded("map", "blurred", _blur, 0.02, 0.04, 0.07, 0.11, 0.16),
+    *_graded("map", "shifted", _shift, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45),
+    *_graded("map", "noisy", _add_noise, 0.2, 0.4, 0.6, 0.8, 1.0),
+    *_graded("map", "parts", _some_parts, 1, 2, 3, 4, 6, 8),
+    *_graded("map", "centred", _mark_centre, 0.08, 0.15, 0.25, 0.4),
+    *_graded("map", "other bird", _other_bird, 0.25, 0.5, 0.75, 1.0),
     *(
         GradedExplainer(f"true list {length}", "concepts", partial(_replace_some, grade=0, length=length))
         for length in (1, 2, 3, 4, 6, 8, 10, 12, 15)
     ),
-    *_grade(
-        "concepts", "replaced in 15", partial(_replace_some, length=15), _percent(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1)
-    ),
-    *_grade("concepts", "replaced in 10", partial(_replace_some, length=10), _percent(0.3, 0.6)),
-    *_grade("concepts", "replaced in 5", partial(_replace_some, length=5), _percent(0.2, 0.4, 0.6, 0.8)),
-    *_grade("concepts", "random list", _random_list, _counts(3, 5, 10, 15)),
+    *_graded("concepts", "replaced in 15", partial(_replace_some, length=15), 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0),
+    *_graded("concepts", "replaced in 10", partial(_replace_some, length=10), 0.3, 0.6),
+    *_graded("concepts", "replaced in 5", partial(_replace_some, length=5), 0.2, 0.4, 0.6, 0.8),
+    *_graded("concepts", "random list", _random_list, 3, 5, 10, 15),
 )

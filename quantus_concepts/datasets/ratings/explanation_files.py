@@ -30,7 +30,7 @@ from quantus_concepts.datasets.ratings.files import (
     attribution_path,
     load_explanation,
     parse_rated_name,
-    parse_scored_name,
+    read_scored_name,
 )
 
 #: What labels are taken from, where not from a file.
@@ -178,7 +178,7 @@ def _image_index(folder: Path) -> dict[str, list[Path]]:
     """Return the images by their whole name, and by data set and id."""
     index: dict[str, list[Path]] = defaultdict(list)
     for path in image_files(folder, IMAGE_SUFFIXES):
-        for name in {path.stem, _parse_name(path)[0].image_id}:
+        for name in {path.stem, read_scored_name(path)[0].image_id}:
             index[name].append(path)
     if not index:
         raise ValueError(
@@ -187,16 +187,8 @@ def _image_index(folder: Path) -> dict[str, list[Path]]:
     return dict(index)
 
 
-def _parse_name(path: Path) -> tuple[FileName, str]:
-    """Return what the name of a file says, and what is wrong with it."""
-    try:
-        return parse_scored_name(path), ""
-    except ValueError as error:
-        return FileName("", path.stem, None, ""), str(error)
-
-
 def _find_image(path: Path, explainer: str, index: Mapping[str, list[Path]], with_images: bool) -> ExplanationFile:
-    name, note = _parse_name(path)
+    name, note = read_scored_name(path)
     released = _released_name(path) if name.dataset in RELEASED_CONCEPTS else None
     if released is not None and released.explainer is not None:
         name, explainer = released, released.explainer
@@ -208,7 +200,7 @@ def _find_image(path: Path, explainer: str, index: Mapping[str, list[Path]], wit
         several = f"several images: {', '.join(candidate.name for candidate in candidates)}"
         note = several if candidates else f"no image called {path.stem} or {name.image_id}_*"
     image = candidates[0] if len(candidates) == 1 else None
-    true_label = _parse_name(image)[0].label if image is not None else ""
+    true_label = read_scored_name(image)[0].label if image is not None else ""
     return ExplanationFile(
         path,
         image,

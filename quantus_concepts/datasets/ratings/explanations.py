@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from captum_concepts.support.checks import check_choice, different_names
+from captum_concepts.support.checks import check_choice, check_mapping, different_names
 from captum_concepts.texts import in_one_line
 
 MODALITIES = ("map", "drawing", "concepts")
@@ -81,11 +81,7 @@ class ConceptExplanation:
 
     def __post_init__(self) -> None:
         """Check the kind of values."""
-        if not isinstance(self.values, Mapping):
-            raise TypeError(
-                'Expected argument `values` to give the importance of each concept by its name, such as {"fur": 0.5}, '
-                f"but got {type(self.values).__name__}."
-            )
+        check_mapping("values", self.values, 'Give the importance of each concept by its name, such as {"fur": 0.5}.')
 
     modality = "concepts"
 
@@ -100,16 +96,15 @@ class LazyExplanations(Sequence[Explanation], Generic[Key]):
     """Explanations that are read, or drawn, on each access; a slice reads none."""
 
     def __init__(self, load: Callable[[Key], Explanation], keys: Sequence[Key]) -> None:
-        self._read = load
-        self._keys = keys
+        self._load, self._keys = load, keys
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return LazyExplanations(self._read, self._keys[index])
-        return self._read(self._keys[index])
+            return LazyExplanations(self._load, self._keys[index])
+        return self._load(self._keys[index])
 
 
 @dataclass(frozen=True)

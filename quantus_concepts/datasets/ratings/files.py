@@ -109,6 +109,14 @@ def parse_scored_name(path: str | Path | PurePosixPath) -> FileName:
     return FileName(dataset, image, None, label)
 
 
+def read_scored_name(path: str | Path) -> tuple[FileName, str]:
+    """Return what `parse_scored_name` does, and "", or a name without label and what is wrong."""
+    try:
+        return parse_scored_name(path), ""
+    except ValueError as error:
+        return FileName("", Path(path).stem, None, ""), str(error)
+
+
 def attribution_path(explication: str, suffix: str) -> str:
     """Return where the attribution of a drawn explanation lies: under ``activations`` instead of ``expl``."""
     *folders, name = explication.split("/")

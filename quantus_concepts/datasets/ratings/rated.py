@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from captum_concepts.support.checks import check_shape, to_numpy
 from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, Explanation, LazyExplanations
-from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, join_votes
+from quantus_concepts.functional.statistics.votes import check_votes, join_votes
 
 _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
 
@@ -26,7 +26,8 @@ class RatedExplanations:
     explanations : sequence of Explanation
         N explanations; read from disk on access.
     votes : np.ndarray
-        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN or pandas' NA if it has no vote.
+        (N, A, 6): whole numbers from 1 to 5 for each annotator and question Q1 to Q6, NaN or pandas' NA if it has no
+        vote.
     image_ids : np.ndarray
         (N,) of str. Two data sets never share an id.
     explainer_ids : np.ndarray
@@ -57,8 +58,8 @@ class RatedExplanations:
     Raises
     ------
     ValueError
-        If a shape does not fit the number of explanations, votes are outside 1 to 5, a modality is unknown, or an image
-        id is used by two data sets.
+        If a shape does not fit the number of explanations, votes are not whole or outside 1 to 5, a modality is
+        unknown, or an image id is used by two data sets.
 
     Examples
     --------
@@ -92,7 +93,7 @@ class RatedExplanations:
     def __post_init__(self) -> None:
         """Check what was given and turn lists into arrays."""
         n = len(self.explanations)
-        votes = plain_array(self.votes).astype(np.float64)
+        votes = check_votes("votes", plain_array(self.votes))
         check_shape("votes", votes, ("N", "A", "Q"), (n, None, len(self.questions)))
         if not votes.shape[1]:
             raise ValueError("Expected argument `votes` to be of at least one annotator (A >= 1) but got none.")
@@ -111,7 +112,6 @@ class RatedExplanations:
             expected = plain_array(self.expected).astype(np.float64)
             check_shape("expected", expected, ("N", "Q"), (n, len(self.questions)))
             object.__setattr__(self, "expected", expected)
-        _check_votes(votes)
         strange = sorted(set(self.modalities.tolist()) - set(MODALITIES))
         if strange:
             raise ValueError(f"Expected argument `modalities` to hold only {list(MODALITIES)} but got {strange}.")
@@ -177,17 +177,6 @@ class RatedExplanations:
             If `how` is none of these.
         """
         return np.asarray(join_votes(self.votes.transpose(0, 2, 1), how), dtype=np.float64)
-
-
-def _check_votes(votes: np.ndarray) -> None:
-    places = np.argwhere(~np.isnan(votes) & ~((votes >= MIN_VOTE) & (votes <= MAX_VOTE)))
-    if len(places):
-        item, annotator, question = places[0]
-        raise ValueError(
-            f"Expected argument `votes` to lie in [{MIN_VOTE}, {MAX_VOTE}], NaN if a question has no vote, but "
-            f"{len(places)} do not, the first is {votes[item, annotator, question]:g} (item {item}, annotator "
-            f"{annotator}, Q{question + 1})."
-        )
 
 
 def _check_ids(image_ids: np.ndarray, datasets: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from quantus_concepts.datasets.ratings.explanations import Explanation
-from quantus_concepts.datasets.ratings.files import MODALITY_OF_SUFFIX, FileName, load_explanation, parse_scored_name
+from quantus_concepts.datasets.ratings.files import MODALITY_OF_SUFFIX, FileName, load_explanation
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 PREDICTED, IMAGE_NAME = "predicted", "image-name"
@@ -53,11 +53,3 @@ def as_vote(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if MIN_VOTE <= value <= MAX_VOTE and value == int(value) else None
-
-
-def label_in(name: str) -> str:
-    """Return the label in the name of an image; "" in one of another form."""
-    try:
-        return parse_scored_name(name).label
-    except ValueError:
-        return ""

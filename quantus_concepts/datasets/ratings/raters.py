@@ -129,11 +129,6 @@ class SimulatedRaters:
         check_range("bias", self.bias, 0, MAX_VOTE)
         check_range("noise", self.noise, 0, MAX_VOTE)
 
-    @property
-    def biases(self) -> np.ndarray:
-        """(A,) of float: what each rater adds."""
-        return np.linspace(-self.bias, self.bias, self.n_raters) if self.n_raters > 1 else np.zeros(1)
-
     def vote(self, expected: ArrayLike, seed: int = 0) -> np.ndarray:
         """Let everyone vote on everything.
 
@@ -153,7 +148,8 @@ class SimulatedRaters:
         check_axes(expected=(expected, "N Q"))
         rng = np.random.default_rng([seed, _NOISE_STREAM])
         shape = (len(expected), self.n_raters, expected.shape[1])
-        meant = expected[:, None] + self.biases[:, None] + self.noise * rng.standard_normal(shape)
+        biases = np.linspace(-self.bias, self.bias, self.n_raters) if self.n_raters > 1 else np.zeros(1)
+        meant = expected[:, None] + biases[:, None] + self.noise * rng.standard_normal(shape)
         return np.clip(np.rint(meant), MIN_VOTE, MAX_VOTE)
 
 

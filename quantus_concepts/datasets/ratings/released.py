@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -136,13 +136,18 @@ class PastaRatings(RatedExplanations):
             records = _of_datasets(records, datasets)
             files = [finder.locate(record, record.name.explainer in ascending) for record in records]
             missing = finder.missing
-        chosen = [file for file in files if modality in (None, file.modality)]
-        if not chosen:
+        n_files = len(files)
+        files = [file for file in files if modality in (None, file.modality)]
+        if not files:
             raise ValueError(
-                f"Expected explanations of modality {modality!r} in {path} but all {len(files)} are of another one."
+                f"Expected explanations of modality {modality!r} in {path} but all {n_files} are of another one."
             )
-        files = chosen
-        _check_there(files, path, missing)
+        paths = dict.fromkeys(path for file in files for path in (file.image, file.explanation))
+        if lacking := [missing[path] for path in paths if path in missing]:
+            raise FileNotFoundError(
+                f"Expected the images and attributions of {len(files)} explanations in {path} but {len(lacking)} of "
+                f"{len(paths)} files are missing: {list_some(lacking, 10)}."
+            )
         votes = np.full((len(files), max(1, *(len(file.votes) for file in files)), len(QUESTIONS)), np.nan)
         for row, file in zip(votes, files, strict=True):
             row[: len(file.votes)] = file.votes
@@ -321,15 +326,6 @@ class _Finder:
             if folder.is_dir():
                 return folder, frozenset(entry.name for entry in folder.iterdir())
         return self._root, frozenset()
-
-
-def _check_there(files: Sequence[RatedFile], folder: Path, missing: Mapping[Path, str]) -> None:
-    paths = list(dict.fromkeys(path for file in files for path in (file.image, file.explanation)))
-    if names := [missing[path] for path in paths if path in missing]:
-        raise FileNotFoundError(
-            f"Expected the images and attributions of {len(files)} explanations in {folder} but {len(names)} of "
-            f"{len(paths)} files are missing: {list_some(names, 10)}."
-        )
 
 
 def _notes(files: Sequence[RatedFile], votes: np.ndarray, duplicates: str) -> tuple[str, ...]:

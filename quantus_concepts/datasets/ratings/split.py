@@ -132,7 +132,12 @@ def leak_free_split(
         name: np.flatnonzero((of_image == part) & (of_explainer == part)).astype(np.int64)
         for part, name in enumerate(PARTS)
     }
-    _check_filled(items, images, explainers)
+    if empty := [name for name, part in items.items() if not len(part)]:
+        raise ValueError(
+            f"Expected items in every part but the split of {_count(len(images), 'item')} of "
+            f"{_count(len(np.unique(images)), 'image')} by {_count(len(np.unique(explainers)), 'explainer')} leaves "
+            f"none for {' and '.join(empty)}. Take another seed, or rate more of the pairs."
+        )
     return Split(
         train=items["train"],
         validation=items["validation"],
@@ -158,16 +163,6 @@ def _divide(ids: np.ndarray, train_share: float, seed: Sequence[int], noun: str)
     order = np.random.default_rng(seed).permutation(len(names))
     parts[order] = np.repeat([0, 1, 2], [train, validation, len(names) - train - validation])
     return parts[numbers.reshape(-1)]
-
-
-def _check_filled(items: dict[str, np.ndarray], images: np.ndarray, explainers: np.ndarray) -> None:
-    empty = [name for name, part in items.items() if not len(part)]
-    if empty:
-        raise ValueError(
-            f"Expected items in every part but the split of {_count(len(images), 'item')} of "
-            f"{_count(len(np.unique(images)), 'image')} by {_count(len(np.unique(explainers)), 'explainer')} leaves "
-            f"none for {' and '.join(empty)}. Take another seed, or rate more of the pairs."
-        )
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,8 +12,14 @@ import numpy as np
 from captum_concepts.support.files import quote
 from quantus_concepts.datasets.folders import csv_rows, inside, list_some
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
-from quantus_concepts.datasets.ratings.files import CONCEPT_SUFFIX, DRAWING_SUFFIX, MAP_SUFFIX, FileName
-from quantus_concepts.datasets.ratings.rated_file import IMAGE_NAME, QUESTION_LIKE, RatedFile, as_vote, label_in
+from quantus_concepts.datasets.ratings.files import (
+    CONCEPT_SUFFIX,
+    DRAWING_SUFFIX,
+    MAP_SUFFIX,
+    FileName,
+    read_scored_name,
+)
+from quantus_concepts.datasets.ratings.rated_file import IMAGE_NAME, QUESTION_LIKE, RatedFile, as_vote
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 #: Columns that every table has, and those that it may have.
@@ -51,15 +57,15 @@ def read_tables(
     rows = _read_rows(paths)
     raters = list(dict.fromkeys(rater for rated in rows.values() for rater in rated.votes))
     files, missing, owners = [], list[str](), dict[Path, str]()
-    for (image_name, explainer, told), rated in rows.items():
+    for (image_name, explainer, given_name), rated in rows.items():
         image = _first_file(root, rated.place, [image_name, f"{IMAGES}/{image_name}"])
         stem = Path(image_name.removeprefix(f"{IMAGES}/")).with_suffix("").as_posix()
-        named = told or f"{explainer}/{stem}"
-        is_file = Path(named).suffix.lower() in suffixes
-        places = [named] if is_file else [named + suffix for suffix in suffixes]
+        name_of_file = given_name or f"{explainer}/{stem}"
+        is_file = Path(name_of_file).suffix.lower() in suffixes
+        places = [name_of_file] if is_file else [name_of_file + suffix for suffix in suffixes]
         explanation = _first_file(root, rated.place, [*places, *(f"{EXPLANATIONS}/{place}" for place in places)])
         missing += [] if image else [image_name]
-        missing += [] if explanation else [named if is_file else f"{named}{' or '.join(suffixes)}"]
+        missing += [] if explanation else [name_of_file if is_file else f"{name_of_file}{' or '.join(suffixes)}"]
         if image is None or explanation is None:
             continue
         if owners.setdefault(explanation, image_name) != image_name:
@@ -67,7 +73,10 @@ def read_tables(
                 f"Expected a file for each explanation in {name} but {explanation.name} is that of "
                 f"{owners[explanation]} and of {image_name}. Name files in a column {EXPLANATION!r}."
             )
-        label = label_in(image_name) if rated.label is None and labels == IMAGE_NAME else rated.label or ""
+        if rated.label is None and labels == IMAGE_NAME:
+            label = read_scored_name(image_name)[0].label
+        else:
+            label = rated.label or ""
         votes = np.full((len(raters), len(QUESTIONS)), np.nan)
         for rater, of_rater in rated.votes.items():
             votes[raters.index(rater)] = of_rater
