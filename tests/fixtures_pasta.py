@@ -20,6 +20,8 @@ CONCEPTS = ("person", "chair", "table", "lobed-arch", "wheel", "eye")
 CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
 ALPHA_EXPLAINERS = ("46", "47")
 EXPLAINERS = ("0", "3", "6", "39", "41", "46")
+#: Tensors of a released scorer, in the order of the layers.
+RELEASED_KEYS = tuple(f"net.{layer}.{kind}" for layer in (0, 2, 4) for kind in ("weight", "bias"))
 
 
 def write_pasta_release(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from captum_concepts.backbones.weights import read_state
 from captum_concepts.support.checks import check_choice, check_path
@@ -22,8 +22,6 @@ from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import RELEASED_ENCODERS, Scorer
 
-#: Tensors of a released checkpoint, in the order of the layers.
-RELEASED_KEYS = tuple(f"net.{layer}.{kind}" for layer in (0, 2, 4) for kind in ("weight", "bias"))
 #: How the released scorers were shown explanations, and where their labels came from.
 RELEASED_SETTINGS = {"sentence": "release"}
 RELEASED_METADATA = {"released": True, "labels_from": "image-name"}
@@ -90,9 +88,10 @@ def load_scorer(
 ) -> Scorer:
     """Read a scorer that `save_scorer` has written, or released checkpoints; nothing in a file is executed.
 
-    A released checkpoint holds `RELEASED_KEYS` (or these under "state_dict"), of one question, whose name is taken
-    from that of the file (``PASTA_Q1.pth``). What encoder it was trained on is not in it: its inputs tell the size of
-    the embeddings, after the 26 `RELEASED_LABELS`, or without labels where they are of the size of a released encoder.
+    A released checkpoint holds weight and bias of ``net.0``, ``net.2`` and ``net.4`` (or these under "state_dict"), of
+    one question, whose name is taken from that of the file (``PASTA_Q1.pth``). What encoder it was trained on is not
+    in it: its inputs tell the size of the embeddings, after the 26 `RELEASED_LABELS`, or without labels where they are
+    of the size of a released encoder.
 
     Parameters
     ----------
@@ -193,63 +192,46 @@ def _read_scorer(path: Path, question: str | None, dim: int | None, encoder: str
     return _released_scorer(path, tensors, name, dim, encoder)
 
 
-def _our_scorer(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Scorer:
+# Networks of a size that a file only claims are made on the device "meta", where they take no memory; what does not fit
+# raises there.
+
+
+def _our_scorer(path: Path, tensors: dict[str, Tensor], header: Mapping[str, str]) -> Scorer:
+    _check_numbers(path, tensors)
     try:
-        fields = {name: parse_json(header[name]) for name in _FIELDS}
-        # Before anything of a size that is only claimed is made.
-        shapes = _layer_shapes(len(fields["labels"] or ()) + fields["dim"], fields["hidden"])
-        n_questions = len(fields["questions"])
-        names = (f"{kind}.{layer}" for layer in range(len(shapes) // 2) for kind in ("weights", "biases"))
-        claimed = {name: (n_questions, *shape) for name, shape in zip(names, shapes, strict=True)}
-        if wrong := _wrong_shapes(tensors, claimed):
-            raise ValueError(f"its metadata do not fit its tensors: {wrong}")
-        scorer = Scorer(**fields)
-        scorer.load_state_dict(dict(tensors))
+        with torch.device("meta"):
+            scorer = Scorer(**{name: parse_json(header[name]) for name in _FIELDS})
+        scorer.load_state_dict(tensors, assign=True)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is a damaged scorer: {shorten(error)}") from error
-    _check_numbers(path, tensors)
-    return scorer
+    return scorer.float()
 
 
 def _released_scorer(
-    path: Path, tensors: Mapping[str, Tensor], question: str, dim: int | None, encoder: str | None
+    path: Path, tensors: dict[str, Tensor], question: str, dim: int | None, encoder: str | None
 ) -> Scorer:
+    _check_numbers(path, tensors)
     weight, *biases = (tensors.get(f"net.{name}", torch.empty(0)) for name in ("0.weight", "0.bias", "2.bias"))
     hidden = [max(1, bias.numel()) for bias in biases]
-    n_inputs = weight.numel() // hidden[0]
-    expected = dict(zip(RELEASED_KEYS, _layer_shapes(n_inputs, hidden), strict=True))
-    if wrong := _wrong_shapes(tensors, expected):
-        raise ValueError(f"{path} does not hold a released scorer: {wrong}.")
-    _check_numbers(path, tensors)
+    n_inputs = max(1, weight.numel() // hidden[0])
+    with torch.device("meta"):
+        first, second, last = (nn.Linear(n_in, n_out) for n_in, n_out in pairwise([n_inputs, *hidden, 1]))
+        network = nn.ModuleDict({"net": nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)})
+    try:
+        network.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        raise ValueError(f"{path} does not hold a released scorer: {shorten(error)}") from error
     size, labels = _inputs(path, n_inputs, dim)
     if encoder is None and size == RELEASED_ENCODERS["siglip"]:
         encoder = "siglip"
     scorer = Scorer(
         size, (question,), labels, hidden, encoder=encoder, settings=RELEASED_SETTINGS, metadata=RELEASED_METADATA
     )
-    layers = {"weight": scorer.weights, "bias": scorer.biases}
     with torch.no_grad():
-        for place, key in enumerate(RELEASED_KEYS):
-            layers[key.rpartition(".")[2]][place // 2].copy_(tensors[key][None])
+        for layer, weights, bias in zip((first, second, last), scorer.weights, scorer.biases, strict=True):
+            weights.copy_(layer.weight[None])
+            bias.copy_(layer.bias[None])
     return scorer
-
-
-def _layer_shapes(n_inputs: int, hidden: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the shapes of weight and bias of each layer."""
-    return [shape for n_in, n_out in pairwise([n_inputs, *hidden, 1]) for shape in ((n_out, n_in), (n_out,))]
-
-
-def _wrong_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> str:
-    """Return what of some tensors is missing, too much, or of another shape; "" if they are as expected."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    problems = {
-        "missing: ": [name for name in expected if name not in shapes],
-        "not of a scorer: ": [name for name in shapes if name not in expected],
-        "": [
-            f"{name} {shapes[name]} for {shape}" for name, shape in expected.items() if shapes.get(name, shape) != shape
-        ],
-    }
-    return "; ".join(f"{what}{shorten(', '.join(names[:6]))}" for what, names in problems.items() if names)
 
 
 def _inputs(path: Path, n_inputs: int, dim: int | None) -> tuple[int, tuple[str, ...] | None]:

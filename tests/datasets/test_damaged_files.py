@@ -15,7 +15,7 @@ from captum_concepts.backbones.weights import load_weights
 from damaged import DAMAGES, Loader, check_damaged
 from data_files import write_files
 from fixtures_cub import write_cub
-from fixtures_pasta import write_pasta_release
+from fixtures_pasta import RELEASED_KEYS, write_pasta_release
 from quantus_concepts.datasets import (
     CUB200,
     BAMFolder,
@@ -27,7 +27,7 @@ from quantus_concepts.datasets import (
 )
 from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer, save_scorer
+from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 
 
 def all_of(dataset: object) -> None:

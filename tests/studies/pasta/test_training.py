@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fixtures_pasta import read_records, write_pasta_release, write_records
+from fixtures_pasta import RELEASED_KEYS, read_records, write_pasta_release, write_records
 from fixtures_pasta_report import made_outcome, made_ratings, made_report
 from golden.runs import RUNS, smaller
 from html_pages import HTMLPage
@@ -27,7 +27,7 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
+from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import scorers, training
 from quantus_concepts.studies.pasta.material import voted_questions
