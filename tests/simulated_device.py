@@ -66,10 +66,11 @@ class Simulation:
     """A block in which the device is there: the device, and the crossings, by kind and by the line that caused them.
 
     `operators` counts, by name, the operators run on it but for views, allocations and copies from and to the host:
-    each is a launch on a GPU.
+    each is a launch on a GPU. Without `float64` the device refuses float64, as Apple's GPUs do.
     """
 
     device: torch.device
+    float64: bool = True
     crossed: Counter[tuple[str, str]] = field(default_factory=Counter)
     operators: Counter[str] = field(default_factory=Counter)
 
@@ -199,6 +200,8 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = func(*inside, **settings)
     if not (here or (simulated and target is None)):
         return result
+    if not _current.float64:
+        _mapped(_check_float64, result)
     # What was changed in place is returned as it came.
     wrapper_of = {id(tensor.inner): tensor for tensor in simulated}
     if func is aten.copy_.default:
@@ -210,6 +213,11 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _inner(tensor: Tensor) -> Tensor:
     return tensor.inner if isinstance(tensor, SimulatedTensor) else tensor
+
+
+def _check_float64(tensor: Tensor) -> None:
+    if tensor.dtype == torch.float64:
+        raise TypeError(f"Cannot convert a {NAME} tensor to float64: the device has no float64. ({_place()})")
 
 
 def _check(
@@ -327,7 +335,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
 
 
 @contextmanager
-def simulated_device() -> Iterator[Simulation]:
+def simulated_device(float64: bool = True) -> Iterator[Simulation]:
     """Have the device for as long as the block lasts; what was moved there is of use inside it only."""
     global _current
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
@@ -336,7 +344,7 @@ def simulated_device() -> Iterator[Simulation]:
         pytest.skip("To torch it would be the accelerator of this machine, in place of the one there is.")
     # Else a module that is moved or converted keeps its parameters, and changes what torch holds of them.
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
-    _current = Simulation(_registered())
+    _current = Simulation(_registered(), float64)
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
         with _Functions(), _Dispatch():

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from captum_concepts.support.checks import check_choice, check_normalisation, check_range, check_whole
-from captum_concepts.support.running import tensor_output, to_host, to_model
+from captum_concepts.support.running import tensor_output, to_host, to_model, widest_float
 from quantus_concepts.functional.attribution.faithfulness import faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.host.checks import check_image_axes, check_outputs, checked_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, add_reason, usable
@@ -235,7 +235,7 @@ class Faithfulness(ConceptMetric):
         chunk = self.chunk_size or n_samples
         images = to_model(model, x_batch)
         prepared = self._pixels.prepare(x_batch, images)
-        ranks = relevance_ranks(maps.to(images.device), prepared.order)
+        ranks = relevance_ranks(maps.to(images.device, widest_float(images.device)), prepared.order)
         counts = pixel_counts(maps[0].numel(), self.thresholds)
         # Several percentages of a small image are the same pixels.
         distinct = counts[counts > 0].unique()
@@ -468,7 +468,7 @@ def _eliminate(equations: Any, image: np.ndarray, mask: np.ndarray) -> np.ndarra
 def descend(images: Tensor, masks: Tensor) -> Tensor:
     """Solve the equations of all images together by conjugate gradients, on their device."""
     # In double precision where the device has it. An image that is done stays as it is, whatever is in the batch.
-    exact = torch.float32 if images.device.type == "mps" else torch.float64
+    exact = widest_float(images.device)
     missing = masks[:, None].to(exact)
     known_pixels = images.to(exact) * (1 - missing)
     total_weights = _neighbours(torch.ones_like(missing))

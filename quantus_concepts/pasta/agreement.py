@@ -14,6 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from captum_concepts.support.checks import check_shape, check_whole, to_numpy
+from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.statistics.intervals import t_interval
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
@@ -196,8 +197,9 @@ def quadratic_kappa(predicted: Tensor, votes: Tensor) -> Tensor:
     cells = (votes - MIN_VOTE) * N_VOTES + (predicted - MIN_VOTE)
     cells = cells + N_VOTES**2 * torch.arange(len(votes), device=votes.device)[:, None]
     counts = torch.bincount(cells[voted].long(), minlength=len(votes) * N_VOTES**2)
-    counts = counts.view(-1, N_VOTES, N_VOTES).double()
-    scale = torch.arange(N_VOTES, device=votes.device, dtype=torch.float64)
+    exact = widest_float(votes.device)
+    counts = counts.view(-1, N_VOTES, N_VOTES).to(exact)
+    scale = torch.arange(N_VOTES, device=votes.device, dtype=exact)
     cost = (scale[:, None] - scale).square()
     # Whole numbers up to the division: no agreement beyond chance is exactly 0.
     expected = counts.sum(2, keepdim=True) * counts.sum(1, keepdim=True)

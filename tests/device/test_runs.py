@@ -25,7 +25,7 @@ from quantus.helpers.enums import DataType
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from both_devices import Arrays, assert_equal, assert_near, on_cpu, simulated
+from both_devices import Arrays, assert_equal, assert_near, assert_rounded, on_cpu, simulated
 from captum_concepts import (
     CONTROL_METHODS,
     PAPER_METHODS,
@@ -38,6 +38,7 @@ from captum_concepts import (
     explain_func,
     tcav_score,
 )
+from captum_concepts.support import running
 from device_inputs import (
     BATCH,
     CHANGED,
@@ -62,6 +63,7 @@ from device_inputs import (
     scorer,
     small_network,
 )
+from functional.test_lists_and_arrays import CALLS
 from metric_inputs import metric_arguments, named_arguments
 from quantus_concepts import (
     AVAILABLE_METRICS,
@@ -75,6 +77,7 @@ from quantus_concepts import (
     Subject,
     SubstitutionScore,
     check_premise,
+    functional,
     optimise_patch,
     score_concepts,
     score_contrasts,
@@ -85,6 +88,7 @@ from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.metrics import UsualMetrics
 from quantus_concepts.metrics.pasta.rated_metrics import measure_maps
 from quantus_concepts.pasta import Embedder, TrainingSettings, score_masks, train_scorer
+from simulated_device import NAME
 from tiny_encoders import PoolingEncoder, tiny_open_clip
 from tiny_models import N_CLASSES, TinyConceptModel
 
@@ -415,6 +419,40 @@ def test_results_are_those_of_the_cpu_to_the_bit(name: str) -> None:
     arrays, crossed = there(name, MANY)
     assert any(kind == "to_device" for kind, _ in crossed)
     assert_equal(arrays, on_cpu(lambda device: RUNS[name](device, MANY)))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_device_without_float64_gives_the_same_but_for_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "WITHOUT_FLOAT64", {NAME})
+    arrays, _ = simulated(lambda device: RUNS[name](device, MANY), float64=False)
+    assert_rounded(arrays, on_cpu(lambda device: RUNS[name](device, MANY)), tolerance=1e-5)
+
+
+#: The simulated device has no generators, from which these draw.
+DRAWING = (functional.concept_task_leakage, functional.interconcept_leakage)
+
+
+@pytest.mark.parametrize("number", [number for number, call in enumerate(CALLS) if call[0] not in DRAWING])
+def test_formulas_on_a_device_without_float64(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "WITHOUT_FLOAT64", {NAME})
+    call, arrays, settings = CALLS[number]
+
+    def work(device: torch.device) -> Any:
+        return call(
+            *(torch.tensor(array.astype(np.float32) if array.dtype == float else array).to(device) for array in arrays),
+            **settings,
+        )
+
+    assert_rounded(simulated(work, float64=False)[0], on_cpu(work), tolerance=1e-5)
+
+
+def test_images_in_float64_go_to_a_device_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "WITHOUT_FLOAT64", {NAME})
+
+    def work(device: torch.device) -> Any:
+        return running.predict_logits(concept_model(device), IMAGES.astype(float))
+
+    assert_rounded(simulated(work, float64=False)[0], on_cpu(work), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -204,7 +204,7 @@ def _some_entries(model: object) -> list[Tensor]:
     """Return some entries of all parameters, where they are."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     return [
-        parameter.detach().flatten()[:: max(1, parameter.numel() // _ENTRIES)][:_ENTRIES].double()
+        parameter.detach().flatten()[:: max(1, parameter.numel() // _ENTRIES)][:_ENTRIES].contiguous()
         for parameter in parameters
         if not parameter.is_complex()
     ]
@@ -215,5 +215,5 @@ def _fingerprint(entries: list[Tensor], on_host: list[Tensor]) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for device in sorted({entry.device for entry in entries}, key=str):
         values_there = [values for entry, values in zip(entries, on_host, strict=True) if entry.device == device]
-        digest.update(torch.cat(values_there).numpy().tobytes())
+        digest.update(torch.cat([values.double() for values in values_there]).numpy().tobytes())
     return digest.digest()

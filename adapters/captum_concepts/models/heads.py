@@ -222,7 +222,7 @@ def _fit(
     y = to_numpy(classes)
     k = _count_classes(y, n_classes)
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
-    x = values.double().cpu().numpy()
+    x = values.cpu().double().numpy()
     shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
     spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
     spread[spread == 0] = 1.0

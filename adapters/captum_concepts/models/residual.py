@@ -24,7 +24,13 @@ from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
-from captum_concepts.support.running import evaluation_mode, first_floating, tensor_output, without_autocast
+from captum_concepts.support.running import (
+    evaluation_mode,
+    first_floating,
+    tensor_output,
+    widest_float,
+    without_autocast,
+)
 from captum_concepts.texts import in_one_line
 
 
@@ -217,8 +223,8 @@ def fit_residual(
             f"Expected argument `loader` to give labels below K = {offset.shape[1]}, the classes of the model, but got "
             f"{int(labels.max())}."
         )
-    # Metal has no float64, in which the solver does not stall.
-    precision = torch.float32 if embedding.device.type == "mps" else torch.float64
+    # The solver does not stall in float64.
+    precision = widest_float(embedding.device)
     weight, bias = _solve(embedding.to(precision), labels, offset.to(precision), C, max_iter, standardise)
     residual = make_linear(weight, bias, torch.promote_types(offset.dtype, torch.float32))
     return ResidualCBM(cbm, residual.train(cbm.training))
@@ -245,7 +251,7 @@ def _solve(
         wrong = (logits.softmax(1) - truth) / len(z)
         slope = torch.cat([wrong.T @ z, wrong.sum(0)[:, None]], 1) + penalty * rows
         mean_loss = functional.cross_entropy(logits, labels) + (penalty * rows.square()).sum() / 2
-        return mean_loss.item(), to_numpy(slope.double()).ravel()
+        return mean_loss.item(), to_numpy(slope).astype(float).ravel()
 
     # Not torch.optim, whose first optimiser loads the compiler, which takes seconds.
     ends = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 1e-6, "ftol": 1e-12}

@@ -55,7 +55,7 @@ def to_model(model: nn.Module, array: object) -> Tensor:
     reference = first_floating(model)
     if reference is None:
         return floating_images(torch.as_tensor(np.asarray(array))).float()
-    tensor = floating_images(torch.as_tensor(array).to(reference.device))
+    tensor = floating_images(onto_device(torch.as_tensor(array), reference.device))
     _warn_of_half_precision(tensor.dtype, reference.dtype)
     return tensor.to(reference.dtype)
 
@@ -94,6 +94,20 @@ def to_device(name: str, device: str | torch.device) -> torch.device:
 def at_least_float32(values: Tensor) -> Tensor:
     """Return values of half precision in float32, and others as they are."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+#: Kinds of device that compute in no float64: Apple's GPUs.
+WITHOUT_FLOAT64 = {"mps"}
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 where the device has none."""
+    return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
+
+
+def onto_device(values: Tensor, device: torch.device) -> Tensor:
+    """Return values on a device, those of float64 in the widest float that it has."""
+    return values.to(device, widest_float(device) if values.dtype == torch.float64 else values.dtype)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

@@ -16,7 +16,7 @@ from captum_concepts.attributions.outputs import Targets, as_targets, tensor_out
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.directions import METHODS, Fitting, fit_drawn
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole
-from captum_concepts.support.running import evaluation_mode, first_floating, seeded_generators
+from captum_concepts.support.running import evaluation_mode, first_floating, seeded_generators, widest_float
 
 # Activations enter the products in float64, so many columns at a time.
 _COLUMNS = 65536
@@ -88,8 +88,7 @@ def span_coordinates(activations: Tensor) -> tuple[Tensor, Tensor]:
 
 def _products(first: Tensor, second: Tensor) -> Tensor:
     """Return all inner products (n, m) of rows (n, d) and (m, d), in float64 and on the CPU."""
-    # Apple's GPUs have no float64.
-    place = torch.device("cpu") if first.device.type == "mps" else first.device
+    place = first.device if widest_float(first.device) == torch.float64 else torch.device("cpu")
     total = torch.zeros(len(first), len(second), dtype=torch.float64, device=place)
     for start in range(0, first.shape[1], _COLUMNS):
         part = slice(start, start + _COLUMNS)

@@ -11,6 +11,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, to_array, to_masks
+from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one
 from quantus_concepts.functional.attribution.regions import checked_alphas, checked_threshold, chunks
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
@@ -114,7 +115,7 @@ def mask_shares(maps: Numbers, masks: Numbers, alphas: Sequence[float] = (1.0,))
     alphas = checked_alphas(alphas)
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)
-    n_pixels = size[0] * size[1]
+    n_pixels, exact = size[0] * size[1], widest_float(maps.device)
     shares = maps.new_empty(len(maps), len(alphas))
     for rows, out, work in chunks(maps, size):
         values, marked = resize(maps[rows], out, work).flatten(1), masks[rows].flatten(1)
@@ -122,7 +123,7 @@ def mask_shares(maps: Numbers, masks: Numbers, alphas: Sequence[float] = (1.0,))
             n = alpha * n_pixels / 12
             border = values.kthvalue(n_pixels - min(math.ceil(n), n_pixels) + 1, dim=1, keepdim=True).values
             larger, same = values > border, values == border
-            tied = (n - larger.sum(1).double()) / same.sum(1)
+            tied = (n - larger.sum(1).to(exact)) / same.sum(1)
             inside = (larger & marked).sum(1) + tied * (same & marked).sum(1)
             shares[rows, column] = (inside / n).clamp(0, 1).to(shares.dtype)
     return shares.masked_fill(~_is_defined(maps, masks)[:, None], torch.nan)
@@ -166,7 +167,7 @@ def mask_threshold_shares(maps: Numbers, masks: Numbers, threshold: float) -> Te
     shares = maps.new_empty(len(maps))
     for rows, out, work in chunks(maps, size):
         reached = resize(maps[rows], out, work) >= threshold
-        inside = (reached & masks[rows]).sum((1, 2)).double()
+        inside = (reached & masks[rows]).sum((1, 2)).to(widest_float(maps.device))
         shares[rows] = (inside / reached.sum((1, 2))).to(shares.dtype)
     return shares.masked_fill(~_is_defined(maps, masks), torch.nan)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_range, check_size, to_numpy
+from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_filled
 from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
@@ -119,7 +120,8 @@ def pixel_hits(maps: Numbers, pixels: Numbers, size: tuple[int, int], alphas: Se
     pixels = pixels.clamp(min=0)
     n = size[0] * size[1]
     # Both are exact; elsewhere than on a CPU a conversion is a launch, and every count is written.
-    dtype = torch.float32 if on_cpu and n <= 2**24 else torch.float64
+    exact = widest_float(maps.device)
+    dtype = torch.float32 if on_cpu and n <= 2**24 else exact
     larger, same = counts = (maps.new_zeros if on_cpu else maps.new_empty)(2, *pixels.shape[:2], dtype=dtype)
     for rows, out, work in chunks(maps, size, pixels.shape[1]):
         last = max(n_parts[rows])
@@ -134,9 +136,9 @@ def pixel_hits(maps: Numbers, pixels: Numbers, size: tuple[int, int], alphas: Se
         # Comparing into a floating-point array and summing it is several times faster than counting bools.
         for compare, count in ((torch.gt, larger), (torch.eq, same)):
             torch.sum(compare(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=count[rows, :last])
-    n_larger, n_same = counts.double()[..., None]
+    n_larger, n_same = counts.to(exact)[..., None]
     hits = maps.new_empty(*pixels.shape[:2], len(alphas))
-    torch.div(_region_sizes(n, tuple(alphas), maps.device) - n_larger, n_same, out=hits).clamp_(0, 1)
+    torch.div(_region_sizes(n, tuple(alphas), maps.device, exact) - n_larger, n_same, out=hits).clamp_(0, 1)
     # Numbers too large to be interpolated give a NaN that equals no pixel.
     defined = finite[:, None] & (same > 0)
     hits = hits.masked_fill_(~defined[..., None], torch.nan)
@@ -145,9 +147,9 @@ def pixel_hits(maps: Numbers, pixels: Numbers, size: tuple[int, int], alphas: Se
 
 # All batches have the same, and on an accelerator each transfer waits for all that was queued before.
 @functools.lru_cache(maxsize=64)
-def _region_sizes(n_pixels: int, alphas: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return the number of pixels of each region, in float64."""
-    return (n_pixels * torch.tensor(alphas, dtype=torch.float64) / 12).to(device)
+def _region_sizes(n_pixels: int, alphas: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return the number of pixels of each region."""
+    return (n_pixels * torch.tensor(alphas, dtype=torch.float64) / 12).to(device, dtype)
 
 
 @torch.no_grad()

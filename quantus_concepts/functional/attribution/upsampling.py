@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_size
-from captum_concepts.support.running import at_least_float32
+from captum_concepts.support.running import at_least_float32, widest_float
 from quantus_concepts.functional.arguments import Numbers, check_filled, to_floats
 
 
@@ -126,6 +126,6 @@ def prepared_maps(maps: Tensor, size: tuple[int, int]) -> Tensor:
     smaller = (min(maps.shape[1], size[0]), min(maps.shape[2], size[1]))
     if smaller == tuple(maps.shape[1:]) or not len(maps):
         return maps if len(maps) else maps.new_empty(0, *smaller)
-    means = F.adaptive_avg_pool2d(maps.double(), smaller).to(maps.dtype)
+    means = F.adaptive_avg_pool2d(maps.to(widest_float(maps.device)), smaller).to(maps.dtype)
     # Not past the window's own values: the mean of a plateau is the plateau, and ties stay ties.
     return means.clamp(-F.adaptive_max_pool2d(-maps, smaller), F.adaptive_max_pool2d(maps, smaller))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_finite, check_whole
+from captum_concepts.support.running import widest_float
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
 
@@ -225,7 +226,7 @@ def commonest_classes(concepts: Tensor, classes: Tensor) -> Tensor:
     )
     n_groups = int(group.max()) + 1
     largest = counts.new_zeros(n_groups).scatter_reduce(0, pairs[:, 0], counts, "amax")
-    is_largest = (counts == largest[pairs[:, 0]]).double()
+    is_largest = (counts == largest[pairs[:, 0]]).to(widest_float(counts.device))
     several = is_largest.new_zeros(n_groups).scatter_add(0, pairs[:, 0], is_largest)
     return (is_largest / several[pairs[:, 0]])[pair_of]
 
@@ -260,7 +261,7 @@ def _entropies(cells: Tensor, n_cells: int) -> Tensor:
     places = cells + n_cells * torch.arange(n_concepts, device=cells.device)[:, None]
     counts = places.flatten().bincount(minlength=n_cells * n_concepts).view(n_concepts, n_cells)
     # Counts are few numbers: a table of their terms is quicker than as many logarithms.
-    terms = torch.special.entr(torch.arange(n + 1, device=cells.device, dtype=_precise(cells)) / n)
+    terms = torch.special.entr(torch.arange(n + 1, device=cells.device, dtype=widest_float(cells.device)) / n)
     return terms[counts].sum(1)
 
 
@@ -269,12 +270,7 @@ def _pair_entropies(bins: Tensor, n_bins: int) -> Tensor:
     n_concepts, n = bins.shape
     table = (bins[:, None] == torch.arange(n_bins, device=bins.device)[:, None]).to(torch.float32).flatten(0, 1)
     counts = (table @ table.T).view(n_concepts, n_bins, n_concepts, n_bins)
-    return torch.special.entr(counts / n).sum((1, 3)).to(_precise(bins))
-
-
-def _precise(tensor: Tensor) -> torch.dtype:
-    # Apple's GPUs have no float64.
-    return torch.float32 if tensor.device.type == "mps" else torch.float64
+    return torch.special.entr(counts / n).sum((1, 3)).to(widest_float(bins.device))
 
 
 def _shuffled(bins: Tensor, strata: Tensor, n: int, seed: int) -> Iterator[Tensor]:

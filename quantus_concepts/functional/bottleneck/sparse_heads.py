@@ -172,7 +172,7 @@ def elastic_net_path(
     truth = torch.nn.functional.one_hot(classes, n_classes).to(values)
     design = torch.cat([values, values.new_ones(n, 1)], 1)
     # Half the largest eigenvalue bounds the curvature of cross entropy.
-    step = 2 / float(torch.linalg.eigvalsh((design.T @ design / n).double().cpu())[-1])
+    step = 2 / float(torch.linalg.eigvalsh((design.T @ design / n).cpu().double())[-1])
     share = truth.mean(0).clamp(min=1 / n)
     largest = float(((truth - truth.mean(0)).T @ values).abs().max()) / n / _MIX
     weights = values.new_zeros(n_classes, design.shape[1])

@@ -94,7 +94,9 @@ def concept_swap(
     rows = zip(values, classes, weights, biases, train_mean, train_deviation, strict=True)
     names = ("values", "weights", "biases", "train_mean", "train_deviation")
     for own_values, own_classes, *linear in rows:
-        floats = {name: to_floats(name, part).double() for name, part in zip(names, (own_values, *linear), strict=True)}
+        floats = {
+            name: to_floats(name, part).cpu().double() for name, part in zip(names, (own_values, *linear), strict=True)
+        }
         labels = to_class_tensor("classes", own_classes)
         axes = dict(zip(names, ("N L", "K L", "K", "L", "L"), strict=True))
         check_axes(classes=(labels, "N"), **{name: (part, axes[name]) for name, part in floats.items()})

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_choice
-from captum_concepts.support.running import at_least_float32
+from captum_concepts.support.running import at_least_float32, widest_float
 from quantus_concepts.functional.arguments import (
     Numbers,
     check_within,
@@ -15,8 +15,8 @@ from quantus_concepts.functional.arguments import (
 
 
 def class_sums(values: Tensor, classes: Tensor, enters: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Return sums (K, L) in float64 and counts (K,) of the rows of values (N, L) that enter (N,), by their classes."""
-    sums = torch.zeros(n_classes, values.shape[1], device=values.device, dtype=torch.float64)
+    """Return sums (K, L) in the widest float and counts (K,) of the rows of values (N, L) that enter (N,), by class."""
+    sums = torch.zeros(n_classes, values.shape[1], device=values.device, dtype=widest_float(values.device))
     # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
     out = ~enters
     rows = classes.masked_fill(out, 0)

@@ -51,7 +51,7 @@ def oracle_head(presence: Numbers, class_concepts: Numbers, labels: Numbers) -> 
     check_axes(presence=(present, "N L"), class_concepts=(table, "K L"), labels=(classes, "N"))
     check_within("class_concepts", table, 0, 1, remedy="Divide percentages by 100.")
     check_within("labels", classes, 0, len(table) - 1)
-    signs = 2 * (table.to(present.device) >= MAJORITY).to(present) - 1
+    signs = 2 * (table >= MAJORITY).to(present) - 1
     # Whole numbers, which are exact: a constant less, the concepts that are present in both or in neither.
     agreement = present @ signs.T + (signs < 0).sum(1)
     best = agreement >= agreement.amax(1, keepdim=True)

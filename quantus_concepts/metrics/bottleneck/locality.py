@@ -12,7 +12,7 @@ from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.support.checks import to_points
-from captum_concepts.support.running import floating_images
+from captum_concepts.support.running import floating_images, onto_device
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.attribution.regions import check_places
 from quantus_concepts.functional.bottleneck.locality import hide_part, locality
@@ -175,7 +175,7 @@ class Locality(ConceptMetric):
         # Random banks of a backbone share what it makes of the images.
         key = (self.name, id(model.features), part)
         device = batch.values.device
-        found = batch.prepared_truth(key, name, device, lambda *of: backbone_features(model, without(of[0].to(of[1]))))
+        found = batch.prepared_truth(key, name, device, lambda *of: backbone_features(model, without(onto_device(*of))))
         return concept_outputs(model, batch.inputs, found).values
 
     def finish(self, observed: Any) -> Result:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.support.checks import to_numpy
+from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.attribution.regions import pixel_hits, pixel_threshold_hits, pixels_of
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.part_specificity import PartHits, part_specificity
@@ -34,7 +35,8 @@ def concepts_by_part(parts: np.ndarray, n_parts: int) -> Tensor:
 def chance_at_places(hidden: Tensor, alphas: Sequence[float]) -> Tensor:
     """Return (..., A): how often white noise hits the best of places (..., Q) that are not hidden; NaN for none."""
     count = (~hidden).sum(-1, keepdim=True)
-    chance = 1 - (1 - torch.tensor([*alphas], dtype=torch.float64, device=hidden.device) / 12) ** count
+    shares = torch.tensor([*alphas], dtype=widest_float(hidden.device), device=hidden.device) / 12
+    chance = 1 - (1 - shares) ** count
     return chance.masked_fill(count == 0, torch.nan)
 
 

@@ -217,7 +217,7 @@ class IIR(ReExplainingMetric):
             if marked.any():
                 result = patch.make(model, x_batch[marked], masks[marked], init[marked], self._display_progressbar)
                 # The model's precision may be another.
-                patched[marked] = np.where(masks[marked], to_numpy(result.images.double()), patched[marked])
+                patched[marked] = np.where(masks[marked], to_numpy(result.images), patched[marked])
             return patched
 
         # Masks may differ between calls with the same images; `init` belongs to the patch.

@@ -71,11 +71,12 @@ class PatchEffect(NamedTuple):
 
 def patch_effect(logits: Tensor, patched: Tensor) -> PatchEffect:
     """Return what patches change, from logits (n, K) without and with them, in one transfer from the device."""
+    # On the host in float64, which not every device has.
+    logits, patched = to_host(logits, patched)
     change = torch.linalg.vector_norm((patched - logits).double(), dim=1)
-    share = change / torch.linalg.vector_norm(logits.double(), dim=1)
-    on_host = to_host(share, logits.argmax(1), patched.argmax(1))
-    distance, classes, patched_classes = (part.numpy() for part in on_host)
-    return PatchEffect(distance, classes, classes == patched_classes)
+    distance = change / torch.linalg.vector_norm(logits.double(), dim=1)
+    classes, patched_classes = logits.argmax(1).numpy(), patched.argmax(1).numpy()
+    return PatchEffect(distance.numpy(), classes, classes == patched_classes)
 
 
 def exclusion_reasons(unmarked: np.ndarray, *conditions: tuple[str, np.ndarray]) -> np.ndarray:

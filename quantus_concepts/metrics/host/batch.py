@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.support.running import predict_logits
+from captum_concepts.support.running import onto_device, predict_logits
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.host.checks import Truth, checked_classes
 from quantus_concepts.metrics.host.explanations import Explanations
@@ -134,7 +134,7 @@ class Batch:
 
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
         """Return ground truth of a name on a device, by default that of the values."""
-        return torch.as_tensor(self.truth[name], device=self.values.device if device is None else device)
+        return onto_device(torch.as_tensor(self.truth[name]), self.values.device if device is None else device)
 
     @cached_property
     def labels(self) -> Tensor:
