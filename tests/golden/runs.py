@@ -174,7 +174,7 @@ RUNS = {
             "benchmark substitution --n-train 60 --n-test 24 --n-classes 5 --n-concepts 12 --image-size 32 --epochs 1 "
             f"--batch-size 16 --correlations 0,1 {QUIET} --out substitution"
         ],
-        {"results.csv": ("model", "labels", "correlation", "metric", "item_kind", "item", "seed")},
+        {"results.csv": ("model", "labels", "what", "correlation", "metric", "item_kind", "item", "seed")},
     ),
     "pasta": Run(
         [

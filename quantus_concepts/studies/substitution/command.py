@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -91,24 +91,39 @@ def benchmark_substitution(
     from quantus_concepts.studies.substitution.report import make_report
     from quantus_concepts.studies.substitution.study import Painted, Published, collect
 
-    shared: dict[str, Any] = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "random_banks": random_banks,
-        "progress": progress,
-    }
-    shared["device"] = options.torch_device(device)
-    if data == "painted":
-        birds: dict[str, Any] = {"n_classes": n_classes, "n_concepts": n_concepts, "deviation": deviation}
-        birds["image_size"] = image_size or _PAINTED_SIZE
-        make: Callable[..., Painted | Published] = partial(
-            Painted, n_train=n_train, n_test=n_test, birds=birds, **shared
+    make: Callable[..., Painted | Published]
+    torch_device = options.torch_device(device)
+    # Published images have both folders, painted ones none.
+    if root is None or cub_root is None:
+        size = image_size or _PAINTED_SIZE
+        make = partial(
+            Painted,
+            n_train=n_train,
+            n_test=n_test,
+            birds={"n_classes": n_classes, "n_concepts": n_concepts, "deviation": deviation, "image_size": size},
+            epochs=epochs,
+            batch_size=batch_size,
+            random_banks=random_banks,
+            device=torch_device,
+            progress=progress,
         )
         points = range(seed, seed + seeds), (correlation, *sorted(others))
     else:
-        load = None if network == options.SMALL else partial(load_network, network, weights, **normalisation)
-        images: dict[str, Any] = {"root": root, "cub_root": cub_root, "per_pair": per_pair, "image_size": image_size}
-        make = partial(Published, load=load, layer=layer, cbm=cbm, **images, **shared)
+        make = partial(
+            Published,
+            root=root,
+            cub_root=cub_root,
+            per_pair=per_pair,
+            image_size=image_size,
+            load=None if network == options.SMALL else partial(load_network, network, weights, **normalisation),
+            layer=layer,
+            cbm=cbm,
+            epochs=epochs,
+            batch_size=batch_size,
+            random_banks=random_banks,
+            device=torch_device,
+            progress=progress,
+        )
         points = range(seed, seed + 1), (correlation,)
     with RunFolder("benchmark substitution", given, out, overwrite=overwrite) as folder, report_style():
         with warnings_as_notes(folder):

@@ -95,7 +95,7 @@ def make_report(
     encoders, here = here[here["labels"].isin(OPTIONS)], pick(here, model=[*SHORT])
     every, some = pick(here, item_kind=""), [kinds.POST_HOC, kinds.INDEPENDENT, kinds.EMBEDDING, kinds.SAVED, RANDOM]
     plain = pick(here, labels=[CLASS_HARD, ""], model=some)
-    sections = [Section("Seen or recited?", [main_table(every)], substitution_difference_tables(compared))]
+    sections = [Section("Seen or recited?", [main_table(every)], [differences_table(compared)])]
     if published:
         sections.append(Section("Beside the paper", [substitution_paper_table(every)]))
     if len(encoders):
@@ -103,9 +103,9 @@ def make_report(
     if frame["correlation"].nunique() > 1:
         pictures = [draw_curve(pick(rows, item_kind="", model=[*SHORT], metric=metric), metric) for metric in SIGNS]
         sections.append(Section("Where attributes go together", pictures))
-    folded = [item_table(plain, kind, metric) for kind in ("attribute", "class") for metric in SIGNS]
-    parts = [item_table(plain, "group", metric) for metric in SIGNS]
-    sections.append(Section("Attribute by attribute", parts, folded))
+    sections.append(
+        Section("Attribute by attribute", [item_table(plain, "group")], [item_table(plain, "attribute")])
+    )
     if gallery is not None:
         caption = (
             "The image before and after, and the options of the touched group that each model (hard labels per class) "
@@ -163,15 +163,12 @@ def compare_models(images: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(results, ignore_index=True) if results else adjusted([])
 
 
-def substitution_difference_tables(compared: pd.DataFrame) -> list[Table]:
+def differences_table(compared: pd.DataFrame) -> Table:
     """Return how far models are from what recites its class, and from the highest."""
     rows = compared.assign(what=compared["metric"].map(SIGNS))
-    of_reciter = rows["b"] == RECITER
+    title = "Difference from what recites its class, and from the highest"
     caption = "On the same images, in % and percentage points. p-values are corrected for the models of a score (Holm)."
-    return [
-        comparison_table("from-reciter", "Difference from what recites its class", rows[of_reciter], percent, caption),
-        comparison_table("from-highest", "Difference from the highest", rows[~of_reciter], percent, caption),
-    ]
+    return comparison_table("differences", title, rows, percent, caption)
 
 
 def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
@@ -287,13 +284,12 @@ def encoders_table(rows: pd.DataFrame, published: bool) -> Table:
     return Table("table-2", "Table 2 of the paper", cells, ["labels", "model"], ["metric", "source"], caption=caption)
 
 
-def item_table(rows: pd.DataFrame, kind: str, metric: str) -> Table:
-    """Return S+ or S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
-    cells = pick(rows, item_kind=kind, metric=metric)
-    cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable_name)).replace({"model": SHORT})
-    cells = arrange(cells, model=[*SHORT.values()])
-    title, name = f"{SIGNS[metric]} by {kind}", f"{kind}-{FILES[metric]}"
-    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.")
+def item_table(rows: pd.DataFrame, kind: str) -> Table:
+    """Return S+ and S- by attribute or group: one model of each kind, trained with hard labels per class."""
+    cells = pick(rows, item_kind=kind, metric=list(SIGNS))
+    cells = cells.assign(item=cells["item"].map(readable_name)).replace({"model": SHORT, "metric": SIGNS})
+    cells = arrange(cells, metric=[*SIGNS.values()], model=[*SHORT.values()])
+    return Table(f"{kind}s", f"S+ and S− by {kind}", cells, ["metric", "item"], ["model"], caption="In %; hard labels per class.")
 
 
 def by_labels(cells: pd.DataFrame) -> pd.DataFrame:

@@ -48,7 +48,7 @@ from quantus_concepts.studies.substitution.vision_language import score_vision_l
 IMAGE_SIZE = 224
 #: Metrics whose scores of images are compared.
 COMPARED = ("S+", "S-")
-SUBSTITUTION_COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
+SUBSTITUTION_COLUMNS = ["model", "labels", "what", "correlation", "metric", "item_kind", "item"]
 SUBSTITUTION_COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 

@@ -87,6 +87,13 @@ def test_controls_have_their_known_scores(scores):
     assert set(pick(scores, model=ORACLE, metric=["rises", "selectivity", "T"], item_kind="")["value"]) == {1.0}
 
 
+def test_a_row_says_what_it_is(scores):
+    is_range = scores["model"] == RANDOM
+    assert set(scores.loc[is_range, "what"]) == {"random range"}
+    assert set(scores.loc[~is_range & (scores["item"] == ""), "what"]) == {"score"}
+    assert set(scores.loc[~is_range & (scores["item"] != ""), "what"]) == {"item"}
+
+
 def test_every_model_has_every_number(scores):
     main = pick(scores, correlation=0.0, item_kind="", seed=0)
     for model, labels in ROWS.items():
