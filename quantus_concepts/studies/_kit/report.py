@@ -42,6 +42,11 @@ def number(value: float, decimals: int = 2) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:z.{decimals}f}".replace("-", "−")
 
 
+def three(value: float) -> str:
+    """Write a number with three decimals."""
+    return number(value, 3)
+
+
 def percent(value: float) -> str:
     """Write a share in percent, without the sign."""
     return number(100 * value, 1)

@@ -245,6 +245,8 @@ def benchmark_attribution(
         )
         results = collect(folder, images, trained, scoring, robustness=robustness, tcav=tcav)
         folder.write("premises.csv", results.premises.to_csv(index=False))
+        if len(results.layers):
+            folder.write("tcav_layers.csv", results.layers.to_csv(index=False))
         with report_style():
             write_report(folder, results.frame, make_attribution_report(results, data=data), results.details)
     return folder.path

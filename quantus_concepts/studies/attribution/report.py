@@ -16,7 +16,7 @@ from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery, wrapped
 from quantus_concepts.studies._kit.plots import BAND, GRID, MARKERS, MUTED, PALETTE, WIDTH, add_legend, dots
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, three
 from quantus_concepts.studies._kit.results import load_paper, names, pick
 from quantus_concepts.studies.attribution.global_method import TCAV
 from quantus_concepts.studies.attribution.study import ExplainedImage, Results
@@ -44,11 +44,6 @@ PAPER_FINDS = (
 )
 
 
-def three(value: float) -> str:
-    """Write a number with three decimals."""
-    return number(value, 3)
-
-
 def any_size(value: float) -> str:
     """Write a number of any size with two digits."""
     return "–" if math.isnan(value) else f"{value:.2g}".replace("-", "−")
@@ -62,10 +57,8 @@ METRICS: dict[str, tuple[str, Callable[[float], str], str, float | None]] = {
 }
 WRITERS: dict[str, Callable[[float], str]] = {
     **{metric: write for metric, (_, write, _, _) in METRICS.items()},
-    **{"MCS baseline": three, "robustness": three, "relative MCS": number, "correlation": number},
-    **{"perturbation": any_size, "accuracy drop": percent},
-    **{"accuracy with": percent, "accuracy without": percent, "remains correct": percent, "accuracy only": percent},
-    **{"chance": percent, "median KL same": any_size, "median KL changed": any_size},
+    **dict.fromkeys(("accuracy with", "accuracy without", "remains correct", "accuracy only", "chance"), percent),
+    **dict.fromkeys(("median KL same", "median KL changed"), any_size),
 }
 #: Rows of the table of premises, by what a check measures.
 PREMISES = {
@@ -102,10 +95,6 @@ ROBUSTNESS = (
     "MCS with 95 % intervals. Objects are smaller (.35 to .45 of the side) or larger (.8 to .9) than in training (.58 "
     'to .71), in the middle or in a corner. The paper says that MCS "is robust to the scale and location of objects".'
 )
-UNDEFINED = (
-    "Lower perturbation is better; few images with a tiny attribution can dominate it. A score is undefined where a "
-    "model misclassifies the image, a patch did not converge, the map failed, or (IIR) the region's attribution is 0."
-)
 READING = {
     "MCS": "Two models, one image. Does the object get more when the model needs it (f_o) than when the model ignores "
     "it (f_s)? 0: no difference. Its random mask has the same size at a random place.",
@@ -120,6 +109,9 @@ READING = {
     "Tie": "The difference from the highest, image by image, may be luck (p above .05, corrected in the same way); of "
     "correlations, their intervals overlap. Everything is over images, within one run: nothing here is about other "
     "models or seeds.",
+    "Undefined": "A score is undefined where a model misclassifies the image, a patch did not converge, the map failed, "
+    "or (IIR) the region's attribution is 0. results.csv counts them, and has MCS of a random mask and the average "
+    "perturbation by a patch, in which few images with a tiny attribution can dominate.",
     "Attribution of a region": "The mean of the map inside it. Only positive attributions count, and every map is "
     "scaled to [0, 1] by itself. Only images that every model concerned classifies correctly enter.",
 }
@@ -133,7 +125,7 @@ def make_attribution_report(results: Results, *, data: str) -> Report:
     scores = with_random_map(frame, compared)
     wrong = unverified(results)
     sections = [Section("Does the ground truth hold?", premise_tables(results), [premise_check_table(results)])]
-    sections.append(Section("All methods", [method_table(scores)], [*difference_tables(compared), detail_table(frame)]))
+    sections.append(Section("All methods", [method_table(scores)], [differences_table(compared)]))
     curves = pick(frame, metric="relative MCS").dropna(subset="value")
     if len(curves):
         parts = [Picture("relative", draw_curves(curves, pick(premises, metric="accuracy drop")), CURVES)]
@@ -142,16 +134,13 @@ def make_attribution_report(results: Results, *, data: str) -> Report:
             label = "correlation with the accuracy lost"
             figure, _ = dots(correlations, "method", label=label, percent=False, reference=0.0)
             parts.append(Picture("correlation", figure, "How closely each curve follows it, with 95 % intervals."))
-        sections.append(
-            Section("Relative MCS: does the map follow how much it matters?", parts, [relative_table(frame)])
-        )
+        sections.append(Section("Relative MCS: does the map follow how much it matters?", parts))
     if "robustness" in present:
         changed = with_usual(frame)
         figure, _ = dots(changed, "method", "variant", label="MCS", percent=False, reference=0.0)
-        table = Table("robustness", "MCS by size and place of the object", changed, ["method"], ["variant"], three)
-        sections.append(Section("Other sizes and places", [Picture("robustness", figure, ROBUSTNESS)], [table]))
+        sections.append(Section("Other sizes and places", [Picture("robustness", figure, ROBUSTNESS)]))
     if len(results.layers):
-        sections.append(Section("TCAV, a global method", [tcav_table(frame)], [layer_table(results.layers)]))
+        sections.append(Section("TCAV, a global method", [tcav_table(frame)]))
     maps = [
         Picture(f"maps_{name.lower()}", draw_gallery(*attribution_rows(gallery), cell=1.05), GALLERIES[name], wide=True)
         for name, gallery in results.galleries.items()
@@ -170,7 +159,7 @@ def make_attribution_report(results: Results, *, data: str) -> Report:
         "hold (first table). A method that scores low here may be right."
         if wrong
         else "",
-        links={"premises.csv": "premises.csv"},
+        links={file: file for file in ("premises.csv", *(["tcav_layers.csv"] if len(results.layers) else []))},
     )
 
 
@@ -348,34 +337,11 @@ def method_table(scores: pd.DataFrame) -> Table:
     return Table("methods", title, rows, ["method"], ["column"], WRITERS, PAPER_FINDS)
 
 
-def difference_tables(compared: pd.DataFrame) -> list[Table]:
+def differences_table(compared: pd.DataFrame) -> Table:
     """Return how far methods are from the random map, and from the highest."""
     caption = "Image by image; p-values are corrected for the methods of a metric (Holm)."
-    rows = compared.assign(what=compared["metric"])
-    of_random = rows["b"] == RANDOM
-    return [
-        comparison_table("from-random", "Difference from the random map", rows[of_random], WRITERS, caption),
-        comparison_table("from-highest", "Difference from the highest", rows[~of_random], WRITERS, caption),
-    ]
-
-
-def detail_table(frame: pd.DataFrame) -> Table:
-    """Return the random mask of MCS, the average perturbation, and how many scores are defined."""
-    frame = in_method_order(frame[frame["method"] != TCAV])
-    titles = {"MCS baseline": "MCS with a random mask", "perturbation": "average perturbation by a patch"}
-    parts = [pick(frame, metric=metric).assign(column=title) for metric, title in titles.items()]
-    for metric in METRICS:
-        rows = pick(frame, metric=metric).assign(column=f"images with {metric}", low=math.nan, high=math.nan)
-        parts.append(rows.assign(text=rows["n"].astype(str) + " of " + (rows["n"] + rows["undefined"]).astype(str)))
-    title = "Random masks, perturbation, and how many scores are defined"
-    return Table("details", title, pd.concat(parts), ["method"], ["column"], WRITERS, UNDEFINED)
-
-
-def relative_table(frame: pd.DataFrame) -> Table:
-    """Return the curves and their correlations."""
-    rows = in_method_order(pick(frame, metric=["relative MCS", "correlation"]))
-    rows = rows.assign(column=rows["k"].map("k = {:g}".format).where(rows["k"].notna(), "correlation"))
-    return Table("relative", "Relative MCS by commonality", rows, ["method"], ["column"], number)
+    title = "Difference from the random map, and from the highest"
+    return comparison_table("differences", title, compared.assign(what=compared["metric"]), WRITERS, caption)
 
 
 def with_usual(frame: pd.DataFrame) -> pd.DataFrame:
@@ -392,18 +358,11 @@ def tcav_table(frame: pd.DataFrame) -> Table:
     theirs = pick(load_paper(__package__, k=float), of=TCAV).assign(source="paper")
     rows = pd.concat([ours, theirs], ignore_index=True)
     rows["column"] = rows["metric"].map({"MCS": "contrast of f_o and f_s", "MCS baseline": "random concepts"})
-    caption = "One number for all images, a difference of two TCAV scores: it is not ranked with the maps."
+    caption = (
+        "One number for all images, a difference of two TCAV scores: it is not ranked with the maps. A model's score is "
+        "the mean over the layers whose score differs from that of random concepts (tcav_layers.csv)."
+    )
     return Table("tcav", "Model contrast of TCAV", rows, ["source"], ["column"], number, caption)
-
-
-def layer_table(layers: pd.DataFrame) -> Table:
-    """Return TCAV of each layer of each model."""
-    parts = [
-        layers.assign(column=column, value=layers[name])
-        for column, name in (("TCAV", "value"), ("random concepts", "random concepts"), ("p", "p"))
-    ]
-    caption = "A model's score is the mean over the layers whose score differs from that of random concepts."
-    return Table("tcav-layers", "TCAV by layer", pd.concat(parts), ["model", "layer"], ["column"], any_size, caption)
 
 
 def draw_methods(scores: pd.DataFrame) -> Figure:

@@ -16,7 +16,7 @@ from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import PAPER, names, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, label_names_of, words
 from quantus_concepts.studies.pasta.report import (
@@ -27,7 +27,6 @@ from quantus_concepts.studies.pasta.report import (
     paired_splits,
     paper_table,
     table,
-    three,
 )
 from quantus_concepts.studies.pasta.scorers import (
     PAPER_MEASURES,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent, three
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.pasta.scorers import (
     CEILING,
@@ -34,7 +33,6 @@ from quantus_concepts.studies.pasta.scorers import (
 )
 from quantus_concepts.studies.pasta.votes import EXPLAINER, rater_agreement, vote_means
 
-three = partial(number, decimals=3)
 #: Order of the rows.
 MODELS = (SCORER, HUMAN, SIMULATED_HUMAN, CEILING, SHUFFLED)
 KINDS = {"map": "maps", "drawing": "drawings", "concepts": "concepts"}

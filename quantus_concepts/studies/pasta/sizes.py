@@ -17,7 +17,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import MUTED, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import one, over_seeds, pick
 from quantus_concepts.studies.pasta.material import (
     CONTROLS,
@@ -26,7 +26,7 @@ from quantus_concepts.studies.pasta.material import (
     label_names_of,
     train_classifier,
 )
-from quantus_concepts.studies.pasta.report import READING, banner_of, table, three
+from quantus_concepts.studies.pasta.report import READING, banner_of, table
 from quantus_concepts.studies.pasta.scorers import Plan, splits_interval, train_on_ratings
 
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"

@@ -34,7 +34,7 @@ from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import dots
-from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, write_report
+from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
 from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
@@ -44,7 +44,6 @@ from quantus_concepts.studies.pasta.report import (
     said_section,
     said_verdicts,
     table,
-    three,
     training_report,
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings

@@ -57,6 +57,9 @@ def test_what_a_run_writes(recorded: Path) -> None:
     assert set(table[table.metric == "IDR"].reference) == {0.5}
     assert set(table[table.metric == "robustness"].variant) == {"smaller", "larger", "centre", "corner"}
     assert "8 for MCS and IDR, 4 for IIR" in page
+    layers = pd.read_csv(recorded / "tcav_layers.csv")
+    assert set(layers.model) == {"f_o", "f_s"}
+    assert 'href="./tcav_layers.csv"' in page
     assert {name.partition("-")[0] for name in models_of(recorded)} == {"f_o", "f_s", "f_0"}
 
 
