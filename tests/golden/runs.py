@@ -186,7 +186,7 @@ RUNS = {
             "metrics.csv": ("table", "model", "metric", "explainer", "question", "measure"),
             "votes.csv": ("explainer", "measure"),
             "faithfulness.csv": ("name",),
-            "steering.csv": ("name",),
+            "steering.csv": ("measure", "name"),
             "wins.csv": ("explainer",),
         },
         figures=True,

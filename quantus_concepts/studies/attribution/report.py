@@ -109,9 +109,9 @@ READING = {
     "Tie": "The difference from the highest, image by image, may be luck (p above .05, corrected in the same way); of "
     "correlations, their intervals overlap. Everything is over images, within one run: nothing here is about other "
     "models or seeds.",
-    "Undefined": "A score is undefined where a model misclassifies the image, a patch did not converge, the map failed, "
-    "or (IIR) the region's attribution is 0. results.csv counts them, and has MCS of a random mask and the average "
-    "perturbation by a patch, in which few images with a tiny attribution can dominate.",
+    "Undefined": "A score is undefined where a model misclassifies the image, a patch did not converge, the map "
+    "failed, or (IIR) the region's attribution is 0. results.csv counts them, and has MCS of a random mask and "
+    "the average perturbation by a patch, in which few images with a tiny attribution can dominate.",
     "Attribution of a region": "The mean of the map inside it. Only positive attributions count, and every map is "
     "scaled to [0, 1] by itself. Only images that every model concerned classifies correctly enter.",
 }
@@ -359,8 +359,8 @@ def tcav_table(frame: pd.DataFrame) -> Table:
     rows = pd.concat([ours, theirs], ignore_index=True)
     rows["column"] = rows["metric"].map({"MCS": "contrast of f_o and f_s", "MCS baseline": "random concepts"})
     caption = (
-        "One number for all images, a difference of two TCAV scores: it is not ranked with the maps. A model's score is "
-        "the mean over the layers whose score differs from that of random concepts (tcav_layers.csv)."
+        "One number for all images, a difference of two TCAV scores: it is not ranked with the maps. A model's score "
+        "is the mean over the layers whose score differs from that of random concepts (tcav_layers.csv)."
     )
     return Table("tcav", "Model contrast of TCAV", rows, ["source"], ["column"], number, caption)
 

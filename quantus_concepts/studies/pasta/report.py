@@ -17,7 +17,17 @@ from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent, three
+from quantus_concepts.studies._kit.report import (
+    Picture,
+    Report,
+    Section,
+    Table,
+    Verdict,
+    Writer,
+    number,
+    percent,
+    three,
+)
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.pasta.scorers import (
     CEILING,
@@ -187,9 +197,11 @@ def training_report(
         first[1],
         Section(
             "Agreement with the votes",
-            [table_1(of_all, questions, None if ratings.simulated else encoder.name)],
+            [
+                table_1(means, questions, None if ratings.simulated else encoder.name),
+                explainer_picture(scored),
+            ],
         ),
-        kind_section(means, scored, questions),
         Section("Training", [curves_picture(trained)]),
         *more[1],
     ]
@@ -230,33 +242,30 @@ def ceiling_text(value: float) -> str:
 
 
 def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) -> Table:
-    """Return ours in the form of the paper's Table 1, and the paper's where comparable."""
-    parts = [means.assign(label=means["model"])]
+    """Return ours in the form of the paper's Table 1, the paper's where comparable, and SCC within each kind."""
+    of_kind = pick(means, measure="SCC", modality=list(KINDS), model=[SCORER, SHUFFLED])
+    kinds = {kind: f"SCC, {name} alone" for kind, name in KINDS.items()}
+    parts = [
+        pick(means, modality="all", measure=list(MEASURES)).assign(label=lambda of: of["model"]),
+        of_kind.assign(label=of_kind["model"], measure=of_kind["modality"].map(kinds)),
+    ]
     if encoder is not None:
-        parts.append(pick(paper_table(1), row=["human", *([encoder] if encoder in PRESETS else [])]))
-    parts = [parts[0], *(part.assign(label="paper, " + part["row"]) for part in parts[1:])]
-    frame = pick(pd.concat(parts, ignore_index=True), question=list(questions), measure=list(MEASURES))
+        printed = pick(paper_table(1), row=["human", *([encoder] if encoder in PRESETS else [])])
+        parts.append(printed.assign(label="paper, " + printed["row"]))
+    frame = pick(pd.concat(parts, ignore_index=True), question=list(questions))
     title = "Agreement with the votes on test explanations, as the paper's Table 1"
     caption = (
-        "Small numbers are 95 % intervals over splits. MSE: lower is better. "
-        f"paper: {SOURCE}, Table 1, mean ± deviation over 5 splits of its 21,110 rated explanations."
+        "Small numbers are 95 % intervals over splits. MSE: lower is better. Alone: the order of all explanations may "
+        "come from one kind being rated higher, that within a kind does not."
     )
-    orders = {"measure": list(MEASURES), "label": [*MODELS, *frame["label"]], "question": questions}
+    if encoder is not None:
+        caption += f" paper: {SOURCE}, Table 1, mean ± deviation over 5 splits of its 21,110 rated explanations."
+    orders = {
+        "measure": [*MEASURES, *kinds.values()],
+        "label": [*MODELS, *frame["label"]],
+        "question": questions,
+    }
     return table("table-1", title, frame, "measure label", "question", caption, **orders)
-
-
-def kind_section(means: pd.DataFrame, scored: pd.DataFrame, questions: Sequence[str]) -> Section:
-    """Return the agreement among maps, drawings and concepts alone, and the means of explainers."""
-    of_kind = pick(means, measure="SCC", modality=list(KINDS), model=[SCORER, SHUFFLED])
-    of_kind = of_kind.assign(kind=of_kind["modality"].map(KINDS) + " alone")
-    caption = "The order of all explanations may come from one kind being rated higher; this one does not."
-    orders = {"modality": list(KINDS), "model": MODELS, "question": questions}
-    title = "Correlation (SCC) with the votes within one kind"
-    kinds = table("kinds", title, of_kind, "kind model", "question", caption, **orders)
-    by = scored.dropna(subset=["vote"]).groupby(["question", "explainer"])
-    points = by.agg({"modality": "last", "vote": "mean", "score": "mean"}).reset_index()
-    picture = explainer_picture(points.rename(columns={"modality": "kind"}))
-    return Section("By kind and explainer", [*([kinds] if len(of_kind) else []), picture])
 
 
 def _panels(count: int, width: float = 2.2, height: float = 2.1) -> tuple[Figure, list[Any]]:
@@ -270,13 +279,15 @@ def _panels(count: int, width: float = 2.2, height: float = 2.1) -> tuple[Figure
     return figure, list(panels[:count])
 
 
-def explainer_picture(points: pd.DataFrame) -> Picture:
+def explainer_picture(scored: pd.DataFrame) -> Picture:
     """Draw the mean score of each explainer against its mean vote, a panel for each question."""
+    by = scored.dropna(subset=["vote"]).groupby(["question", "explainer"])
+    points = by.agg({"modality": "last", "vote": "mean", "score": "mean"}).reset_index()
     questions = names(points, "question")
     figure, panels = _panels(len(questions))
     handles: dict[str, Any] = {}
     for panel, question in zip(panels, questions, strict=True):
-        for kind, rows in pick(points, question=question).groupby("kind"):
+        for kind, rows in pick(points, question=question).groupby("modality"):
             name = KINDS[str(kind)]
             handles[name] = panel.scatter(
                 rows["vote"], rows["score"], color=KIND_COLOURS[name], s=18, zorder=3, linewidths=0

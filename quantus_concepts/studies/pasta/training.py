@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 import torch
 from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
-from torch import Tensor, nn
+from torch import nn
 
 from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS, build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
-from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.running import device_of, seeded_generators
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -34,7 +33,7 @@ from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import dots
-from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, three, write_report
+from quantus_concepts.studies._kit.report import Picture, Section, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
 from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
@@ -43,7 +42,6 @@ from quantus_concepts.studies.pasta.report import (
     paper_table,
     said_section,
     said_verdicts,
-    table,
     training_report,
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings
@@ -128,11 +126,10 @@ class Uses:
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables, as files have them."""
         wins = sorted(self.mixture.wins.items(), key=lambda pair: -pair[1])
-        steering = self.steering[self.steering["measure"] == "score"].reindex(columns=MEAN_COLUMNS)
         return {
             "wins": pd.DataFrame(wins, columns=["explainer", "images"]),
             "faithfulness": self.faithfulness,
-            "steering": steering,
+            "steering": self.steering,
             "metrics": self.measured.related,
         }
 
@@ -167,7 +164,7 @@ def use_score(
         return subset_correlations(classifier.model, images, classifier.predicted, maps, subset_size=size, seed=seed)
 
     correlations = cached_arrays(folder, "faithfulness", [network, seed], measure)
-    mask_score = Memoised(score_masks(scorer, embedder, question=question, labels=classifier.class_names))
+    mask_score = score_masks(scorer, embedder, question=question, labels=classifier.class_names)
     rise = SteeredRISE(classifier.model, mask_score)
     key = [network, scorer, embedder.settings, question, n_masks, CELLS, WEIGHTS, seed]
     steered = cached_arrays(
@@ -184,7 +181,7 @@ def use_score(
         question,
         mixture,
         mixture.compare(correlations).reset_index(names="name")[MEAN_COLUMNS],
-        _steering_frame(steered),
+        steering_means(steered),
         measure_methods(
             folder,
             classifier,
@@ -211,21 +208,6 @@ def _explain(classifier: Classifier, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-class Memoised:
-    """A function with a memory: every weight of the steered RISE scores the same masks."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        self.function = function
-        self.results: dict[str, Tensor] = {}
-
-    def __call__(self, images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
-        """Return the function's result."""
-        key = fingerprint_of(images, masks, targets)
-        if key not in self.results:
-            self.results[key] = self.function(images, masks, targets)
-        return self.results[key]
-
-
 def _steer(
     classifier: Classifier, rise: SteeredRISE, metric: PASTAScore, n_masks: int, seed: int, device: torch.device
 ) -> dict[str, np.ndarray]:
@@ -233,9 +215,13 @@ def _steer(
     faithfulness = Faithfulness(pixel_range=(0, 1), disable_warnings=True)
     images = classifier.images[:N_STEERED].to(device)
     targets = torch.as_tensor(classifier.predicted[: len(images)], device=images.device)
+    # A map is linear in the weights of its masks: two maps give all others.
+    unsteered, steered = (
+        rise.attribute(images, targets, lam=weight, n_masks=n_masks, cells=CELLS, seed=seed) for weight in (0.0, 1.0)
+    )
     results: dict[str, list[np.ndarray]] = {"maps": [], "score": [], "faithfulness": []}
     for weight in WEIGHTS:
-        maps = rise.attribute(images, targets, lam=weight, n_masks=n_masks, cells=CELLS, seed=seed)
+        maps = torch.lerp(unsteered, steered, weight)
         arguments = (classifier.model, images.cpu().numpy(), classifier.predicted[: len(images)], maps.cpu().numpy())
         results["maps"].append(unit_maps(maps[:, 0].cpu()).numpy())
         results["score"].append(np.array(metric(*arguments)))
@@ -243,16 +229,15 @@ def _steer(
     return {name: np.stack(arrays) for name, arrays in results.items()}
 
 
-def _steering_frame(results: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Return the mean score and faithfulness of the steered explanations by the weight of the score."""
+def steering_means(results: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Return the mean score and faithfulness of the steered explanations, by the weight of the score."""
     rows = []
-    for place, weight in enumerate(WEIGHTS):
-        for measure in ("score", "faithfulness"):
-            values = results[measure][place]
-            values = values[~np.isnan(values)]
+    for measure in ("score", "faithfulness"):
+        for weight, scores in zip(WEIGHTS, results[measure], strict=True):
+            values = scores[~np.isnan(scores)]
             mean = float(values.mean()) if values.size else math.nan
             rows.append((measure, f"{weight:g}", mean, *t_interval(values, (-math.inf, math.inf)), values.size))
-    return pd.DataFrame(rows, columns=["measure", *MEAN_COLUMNS[:5]])
+    return pd.DataFrame(rows, columns=["measure", "name", "mean", "low", "high", "n"])
 
 
 def _steered_rows(classifier: Classifier, results: Mapping[str, np.ndarray]) -> list[GalleryRow]:
@@ -326,41 +311,54 @@ def use_verdicts(used: Uses) -> list[Verdict]:
 
 
 def ranked_rows(scored: pd.DataFrame, ratings: RatedExplanations, question: str) -> dict[str, list[GalleryRow]]:
-    """Return the explanations of one split that score best and worst, the best and the worst first."""
+    """Return the best and the worst explanation of the explainers at either end, the best and the worst first."""
     low_is_good = QUESTIONS[question].low_is_good
     ranked = pick(scored, question=question).sort_values("score", ascending=low_is_good, kind="stable")
-    n = max(1, min(N_RANKED, len(ranked) // 2))
+    ends = {"best": ranked, "worst": ranked[::-1]}
+    return {
+        name: [_ranked_row(row, ratings) for row in rows.drop_duplicates("explainer")[:N_RANKED].to_dict("records")]
+        for name, rows in ends.items()
+    }
 
-    def row_of(row: dict[Hashable, Any]) -> GalleryRow:
-        explanation = ratings.explanations[row["item"]]
-        label = f"{row['explainer']}: score {row['score']:.2f}, vote {number(row['vote'])}"
-        if isinstance(explanation, ConceptExplanation):
-            return GalleryRow(label, ["", "\n".join(name for name, _ in top_concepts(explanation)[:N_NAMED])])
-        image: np.ndarray | str = ""
-        size = RANKED_SIZE
-        if isinstance(explanation, MapExplanation):
-            image, size = pixels(explanation.image), max(explanation.image.shape[:2])
-        return GalleryRow(label, [image, pixels(shown_picture(explanation, size))])
 
-    ends = {"best": ranked[:n], "worst": ranked[::-1][:n]}
-    return {name: [row_of(row) for row in rows.to_dict("records")] for name, rows in ends.items()}
+def _ranked_row(row: Mapping[Hashable, Any], ratings: RatedExplanations) -> GalleryRow:
+    explanation = ratings.explanations[row["item"]]
+    label = f"{row['explainer']}: score {row['score']:.2f}, vote {number(row['vote'])}"
+    if isinstance(explanation, MapExplanation):
+        longest = max(explanation.image.shape[1:])
+        return GalleryRow(label, [pixels(explanation.image), pixels(shown_picture(explanation, longest))])
+    if isinstance(explanation, ConceptExplanation):
+        concepts = "\n".join(name for name, _ in top_concepts(explanation)[:N_NAMED])
+        return GalleryRow(label, [_image_of(ratings, row["item"]), concepts])
+    return GalleryRow(label, ["", pixels(shown_picture(explanation, RANKED_SIZE))])
+
+
+def _image_of(ratings: RatedExplanations, item: int) -> np.ndarray | str:
+    """Return the image that a list of concepts explains, which is that of a map; "" if there is no map of it."""
+    of_image = (ratings.image_ids == ratings.image_ids[item]) & (ratings.modalities == "map")
+    maps = (ratings.explanations[int(place)] for place in np.flatnonzero(of_image)[:1])
+    return next((pixels(explanation.image) for explanation in maps if isinstance(explanation, MapExplanation)), "")
 
 
 def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -> list[Section]:
     """Return a section for each use of the score."""
     ranked = [
         Picture(
-            name, draw_gallery(["image", "explanation"], rows), f"Explanations with the {name} score ({used.question})."
+            name,
+            draw_gallery(["image", "explanation"], rows),
+            f"Explanations with the {name} score ({used.question}), one of each explainer.",
         )
         for name, rows in ranked_rows(pick(scored, seed=scored["seed"].min()), ratings, used.question).items()
     ]
     faithful = used.faithfulness.assign(value=used.faithfulness["mean"])
     faithful["name"] = faithful["name"].replace({CHOICE: "chosen by the score"})
     bars = pd.concat([faithful.head(2), faithful.iloc[2:].sort_values("value", ascending=False, kind="stable")])
+    printed = paper_table("text").set_index("row")["value"]
     chosen = Picture(
         "faithfulness",
         dots(bars, "name", label="faithfulness correlation (higher is better)", percent=False, reference=0)[0],
-        "What the choice does to faithfulness: means over images with 95 % intervals.",
+        "What the choice does to faithfulness: means over images with 95 % intervals. For orientation, the paper on "
+        f"its own images: {printed[CHOICE]:.4f} for the choice, {printed[AVERAGE]:.4f} on average.",
     )
     pictures = [
         Picture(name, draw_gallery(["image", "perturbed", "map before", "map after"], rows), caption)
@@ -375,42 +373,19 @@ def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -
         if rows
     ]
     columns = ["image", *(f"λ = {name}" for name in names(used.steering, "name"))]
-    steered = Picture("steering", draw_gallery(columns, used.steered), "RISE with growing weight λ of the score.")
+    steered = Picture(
+        "steering",
+        draw_gallery(columns, used.steered),
+        "RISE with growing weight λ of the score: masks are weighted by λ · score + (1 − λ) · class probability, and "
+        "λ = 0 is RISE itself. The score is what steers: that it rises says only that steering works.",
+    )
     return [
         Section("Best and worst explanations", ranked),
         Section(
             "Choosing the explainer for each image",
             [chosen, Picture("wins", plot_mixture(used.mixture)[0], "How often each explainer has the best score.")],
-            [faithfulness_table(faithful)],
         ),
-        Section("Steering RISE", [steering_table(used.steering), steered]),
-        Section("Perturbations", pictures),
+        Section("Steering RISE", [steered]),
+        Section("Perturbations", folded=pictures),
         *metric_sections(used.measured),
     ]
-
-
-def faithfulness_table(faithful: pd.DataFrame) -> Table:
-    """Return the mean faithfulness of the choice, of each explainer alone and of their average."""
-    ends = {"value": "difference", "low": "difference_low", "high": "difference_high"}
-    difference = faithful.assign(**{name: faithful[column] for name, column in ends.items()}, head="choice minus this")
-    frame, printed = (
-        pd.concat([faithful.assign(head="mean"), difference]),
-        paper_table("text").set_index("row")["value"],
-    )
-    caption = (
-        "Small numbers are 95 % intervals over images; the difference is paired. For orientation, the paper on its own "
-        f"images: {printed[CHOICE]:.4f} for the choice, {printed[AVERAGE]:.4f} on average."
-    )
-    return table(
-        "faithfulness-by-explainer", "Faithfulness of the choice and of each explainer", frame, "name", "head", caption
-    )
-
-
-def steering_table(steering: pd.DataFrame) -> Table:
-    """Return mean score and faithfulness of steered explanations by the weight of the score."""
-    frame = steering.assign(value=steering["mean"], weight="λ = " + steering["name"])
-    caption = (
-        "Masks are weighted by λ · score + (1 − λ) · class probability; λ = 0, RISE itself, is the baseline. The score "
-        "is what steers: that it rises says only that steering works."
-    )
-    return table("steered-rise", "Steered RISE: mean score and faithfulness", frame, "measure", "weight", caption)

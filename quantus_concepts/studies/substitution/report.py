@@ -103,9 +103,7 @@ def make_report(
     if frame["correlation"].nunique() > 1:
         pictures = [draw_curve(pick(rows, item_kind="", model=[*SHORT], metric=metric), metric) for metric in SIGNS]
         sections.append(Section("Where attributes go together", pictures))
-    sections.append(
-        Section("Attribute by attribute", [item_table(plain, "group")], [item_table(plain, "attribute")])
-    )
+    sections.append(Section("Attribute by attribute", [item_table(plain, "group")], [item_table(plain, "attribute")]))
     if gallery is not None:
         caption = (
             "The image before and after, and the options of the touched group that each model (hard labels per class) "
@@ -289,7 +287,9 @@ def item_table(rows: pd.DataFrame, kind: str) -> Table:
     cells = pick(rows, item_kind=kind, metric=list(SIGNS))
     cells = cells.assign(item=cells["item"].map(readable_name)).replace({"model": SHORT, "metric": SIGNS})
     cells = arrange(cells, metric=[*SIGNS.values()], model=[*SHORT.values()])
-    return Table(f"{kind}s", f"S+ and S− by {kind}", cells, ["metric", "item"], ["model"], caption="In %; hard labels per class.")
+    return Table(
+        f"{kind}s", f"S+ and S− by {kind}", cells, ["metric", "item"], ["model"], caption="In %; hard labels per class."
+    )
 
 
 def by_labels(cells: pd.DataFrame) -> pd.DataFrame:
