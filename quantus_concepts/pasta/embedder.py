@@ -92,7 +92,7 @@ class Embedder:
     TypeError
         If `encoder` is none.
     ValueError
-        If a setting is none of those named, or there is a cache and no telling one encoder from another.
+        If a setting is none of those named, or there is a cache and an encoder without `fingerprint`.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Embedder:
             (N, 3, H, W), floating, in [0, 1].
         maps : Tensor or array_like
             (N, h, w), floating, of any range and size. A constant map shows nothing but is embedded; `usable_maps`
-            tells it.
+            is False for it.
         checked : bool
             Whether images are known to lie in [0, 1] and maps to be finite; checking this
             forces a device synchronisation.
@@ -469,7 +469,7 @@ def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
     if not finite.all():
         raise ValueError(
             f"Expected argument `maps` to be finite but {int((~finite).sum())} of {len(maps)} hold NaN or infinity. "
-            "Leave them out; Embedder.usable_maps(maps) tells which."
+            "Leave out those for which Embedder.usable_maps(maps) is False."
         )
 
 

@@ -85,7 +85,7 @@ MAX_SIZE = 2048
 
 @dataclass
 class Presentation:
-    """How explanations are shown: the arguments of `Embedder` that settle what is embedded, under its names."""
+    """How explanations are shown: the arguments of `Embedder` on which embeddings depend."""
 
     saliency: str = "overlay"
     weight: float = 0.5

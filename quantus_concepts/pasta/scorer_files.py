@@ -90,8 +90,8 @@ def load_scorer(
 
     A released checkpoint holds weight and bias of ``net.0``, ``net.2`` and ``net.4`` (or these under "state_dict"), of
     one question, whose name is taken from that of the file (``PASTA_Q1.pth``). What encoder it was trained on is not
-    in it: its inputs tell the size of the embeddings, after the 26 `RELEASED_LABELS`, or without labels where they are
-    of the size of a released encoder.
+    in it: the size of the embeddings follows from the number of its inputs, after the 26 `RELEASED_LABELS`, or without
+    labels where it is that of a released encoder.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def _read_scorer(path: Path, question: str | None, dim: int | None, encoder: str
     name = question or _question_in(path)
     if name is None:
         raise ValueError(
-            f"The name of {path} does not tell its question. Name it as in PASTA_Q1.pth, or give "
+            f"The name of {path} does not say which question it answers. Name it as in PASTA_Q1.pth, or give "
             '{"Q1": path} for the question it answers.'
         )
     return _released_scorer(path, tensors, name, dim, encoder)

@@ -52,7 +52,7 @@ def training_data(
     questions: Sequence[str] | None,
     label_names: Sequence[str] | None,
 ) -> TrainingData:
-    """Check what is to be learned from."""
+    """Check embeddings, votes and labels."""
     embeddings = to_tensor("embeddings", embeddings)
     check_axes(embeddings=(embeddings, "N d"))
     # The message needs the values on the CPU; only a failure pays for that.
@@ -73,10 +73,6 @@ def training_data(
         raise ValueError(
             "Expected arguments `labels` and `label_names` together, or neither for a scorer without labels, but got "
             f"only `{'label_names' if labels is None else 'labels'}`."
-        )
-    if isinstance(label_names, str | set | frozenset):
-        raise TypeError(
-            f"Expected argument `label_names` to be the names of classes, in order, but got {label_names!r}."
         )
     places = None
     if labels is not None and label_names is not None:

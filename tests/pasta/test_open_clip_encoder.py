@@ -104,7 +104,7 @@ def test_wrong_files_are_refused_and_never_unpickled(tmp_path, weights, kind, ca
 def test_a_file_of_weights_of_a_known_model_wants_its_tag(tmp_path):
     path = tmp_path / "vit.safetensors"
     save_file({"a": torch.ones(1)}, path)
-    with pytest.raises(ValueError, match=r"ViT-B-32 want their images.*argument `tag`.*openai"):
+    with pytest.raises(ValueError, match=r"ViT-B-32 in open_clip need images.*argument `tag`.*openai"):
         OpenClipEncoder("ViT-B-32", path)
     assert as_encoder("ViT-B-32/openai", weights=path).tag == as_encoder("clip", weights=path).tag == "openai"
     assert as_encoder("clip", weights=path).dim == 768

@@ -114,7 +114,7 @@ def truncate(path):
             lambda p: save_file({"weight": torch.ones(2)}, p),
             "Missing key.*net.0.weight.*Unexpected key.*weight",
         ),
-        ("weights.pth", lambda p: torch.save(released(), p), "does not tell its question"),
+        ("weights.pth", lambda p: torch.save(released(), p), "does not say which question it answers"),
     ],
 )
 def test_files_that_are_something_else(tmp_path, name, write, message):

@@ -15,7 +15,7 @@ LIST_LENGTH = 15
 
 
 class BirdView(NamedTuple):
-    """What an explainer may look at: the parts (H, W) of a painted bird and of another one, and its concepts (L,)."""
+    """What an explainer is given: the parts (H, W) of a painted bird and of another one, and its concepts (L,)."""
 
     parts: np.ndarray
     other_parts: np.ndarray
@@ -27,7 +27,7 @@ Rule = Callable[[BirdView, np.random.Generator], np.ndarray]
 
 @dataclass(frozen=True)
 class GradedExplainer:
-    """A way to explain whose quality is known."""
+    """An explainer of known quality."""
 
     name: str
     modality: str

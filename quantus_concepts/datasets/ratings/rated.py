@@ -69,8 +69,8 @@ class RatedExplanations:
     >>> words = [ConceptExplanation({"fur": 0.5, "wings": v}) for v in (0.2, 0.9)]
     >>> ids, votes = np.array(["1", "2"]), np.full((2, 3, 6), 4.0)  # three raters
     >>> methods, labels = np.array(["LIME", "LIME"]), np.array(["cat", "bird"])
-    >>> names = np.array(["mine"] * 2), np.array(["concepts"] * 2)
-    >>> rated = RatedExplanations(words, votes, ids, methods, labels, *names, "mine")
+    >>> kinds = {"datasets": np.array(["mine"] * 2), "modalities": np.array(["concepts"] * 2)}
+    >>> rated = RatedExplanations(words, votes, ids, methods, labels, **kinds, name="mine")
     >>> rated.targets().shape
     (2, 6)
     """

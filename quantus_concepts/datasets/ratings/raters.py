@@ -54,7 +54,7 @@ class GradedExplanations:
         self._last: tuple[int, Tensor] | None = None
 
     def view(self, image: int) -> BirdView:
-        """Return what explainers may look at."""
+        """Return what an explainer is given."""
         return BirdView(self._parts[image], self._parts[int(self.others[image])], self._present[image])
 
     def draw(self, image: int, explainer: int, situation: str = "rated") -> np.ndarray:
@@ -200,7 +200,7 @@ def rate_map(relevance: np.ndarray, mask: np.ndarray) -> tuple[float, float, flo
 
 
 def rate_list(listed: np.ndarray, present: np.ndarray) -> tuple[float, float, float]:
-    """Compare a list of concepts with what is to be seen: p, r and c of `expected_votes`."""
+    """Compare a list of concepts with those in the picture: p, r and c of `expected_votes`."""
     weights, true = _weights(len(listed)), present[listed]
     to_be_seen = max(min(LIST_LENGTH, int(present.sum())), 1)
     return (

@@ -54,7 +54,7 @@ class PastaRatings(RatedExplanations):
 
     Ratings of your own are one CSV file, or several in a folder, with a row for each explanation and rater: the
     columns ``image``, ``explainer``, ``rater``, some of ``Q1`` to ``Q6`` and, where known, ``label`` (the class
-    predicted; it counts more than a label in the name of a file). The files lie beside it or in folders ``images``
+    predicted; it counts more than a label in the name of a file). The files lie next to it or in folders ``images``
     and ``explanations``: the explanation of ``cat.jpg`` by LIME is ``LIME/cat`` with ``.npy``, ``.json`` or ``.png``,
     or what a column ``explanation`` names.
 
@@ -339,7 +339,7 @@ def _notes(files: Sequence[RatedFile], votes: np.ndarray, duplicates: str) -> tu
     ]
     unasked = np.isnan(votes).all(1).sum(0)
     n_redrawn = sum(file.modality == "map" for file in files)
-    # A rater who was not asked about an explanation left no gap in it.
+    # A rater without any vote on an explanation did not rate it, and left no gap.
     gaps = [np.isnan(own) for own in (file.votes[~np.isnan(file.votes).all(1)] for file in files)]
     partly = np.array([gap.any(0) & ~gap.all(0) for gap in gaps]).sum(0)
     parts = [

@@ -1,4 +1,4 @@
-"""Ratings of one's own: tables with a row for each explanation and rater, and the rated files beside them."""
+"""Ratings of one's own: tables with a row for each explanation and rater, and the rated files next to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 #: Columns that every table has, and those that it may have.
 NEEDED, LABEL, EXPLANATION = ("image", "explainer", "rater"), "label", "explanation"
-#: Folders beside the table in which files may lie.
+#: Folders next to the table that may hold the files.
 IMAGES, EXPLANATIONS = "images", "explanations"
 #: What other programs write for a missing vote.
 _NO_VOTE = ("na", "nan", "n/a")
@@ -33,7 +33,7 @@ _FORM = f"A table of ratings has the columns {', '.join(NEEDED)} and some of Q1 
 
 @dataclass
 class _Rated:
-    """An explanation as its rows describe it: where it stands first, other cells, and votes by rater."""
+    """An explanation as its rows describe it: the place of the first, its label, and votes by rater."""
 
     place: str
     label: str | None
@@ -86,7 +86,7 @@ def read_tables(
     if missing := list(dict.fromkeys(missing)):
         raise FileNotFoundError(
             f"{len(missing)} files of the ratings in {root / name} are missing: {list_some(missing, 10)}. They lie "
-            f"beside the table or in its folders {IMAGES} and {EXPLANATIONS}; a column {EXPLANATION!r} may name "
+            f"next to the table or in its folders {IMAGES} and {EXPLANATIONS}; a column {EXPLANATION!r} may name "
             "explanations."
         )
     return files, raters
@@ -98,7 +98,7 @@ def _first_file(root: Path, row: str, names: Sequence[str]) -> Path | None:
 
 
 def _read_rows(paths: Sequence[Path]) -> dict[tuple[str, str, str], _Rated]:
-    """Return what is rated by image, explainer and the file that a row names."""
+    """Return the rated explanations by image, explainer and the file that a row names."""
     rated: dict[tuple[str, str, str], _Rated] = {}
     faults, bad_votes = [], []
     for path, line, row in _rows(paths):

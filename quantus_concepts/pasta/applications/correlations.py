@@ -133,12 +133,24 @@ def rating_correlations(
             complete = np.isfinite(scores) & np.isfinite(votes)
             pearson, rank = correlation(scores, votes, stats.pearsonr), correlation(scores, votes)
             n = int(complete.sum())
-            ends = {}
+            ranges = {}
             if groups is not None and not math.isnan(rank[0]):
                 frame = pd.DataFrame({"image": groups, "metric": scores, "rating": votes})[complete]
-                ends = with_baseline(frame, _rank_correlation, "rating", seed)
-                del ends["value"]
-            records.append(RatingCorrelation(metric, question, *pearson, *rank, n, len(scores) - n, **ends))
+                ranges = with_baseline(frame, _rank_correlation, "rating", seed)
+                del ranges["value"]
+            records.append(
+                RatingCorrelation(
+                    metric,
+                    question,
+                    pearson=pearson[0],
+                    pearson_p=pearson[1],
+                    spearman=rank[0],
+                    spearman_p=rank[1],
+                    n=n,
+                    missing=len(scores) - n,
+                    **ranges,
+                )
+            )
     return records
 
 

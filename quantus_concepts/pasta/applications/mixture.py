@@ -80,7 +80,7 @@ class Mixture:
         return {name: wins / n if n else math.nan for name, wins in self.wins.items()}
 
     def chosen(self, maps: Mapping[str, Tensor | ArrayLike]) -> Any:
-        """Return the explanations of the mixture, or anything else that each explainer has for each image.
+        """Return the explanations of the mixture, or other numbers that each explainer has for each image.
 
         Parameters
         ----------
@@ -98,26 +98,19 @@ class Mixture:
             If an explainer is missing, or shapes differ.
         """
         self._check_names("maps", maps)
-        values: list[Any] = [
-            value.detach() if isinstance(value := maps[name], Tensor) else np.asarray(value) for name in self.names
+        values = [
+            value.detach() if isinstance(value := maps[name], Tensor) else torch.tensor(np.asarray(value))
+            for name in self.names
         ]
         shape = tuple(values[0].shape)
-        axes = ("N", *["..."] * (len(shape) - 1))
         for name, value in zip(self.names, values, strict=True):
-            check_shape(f"maps[{name!r}]", value, axes, (len(self.choice), *shape[1:]))
-        index: Any = self.choice
-        first = values[0]
-        if isinstance(first, Tensor):
-            index = torch.as_tensor(index, device=first.device)
-            mixed = first.clone() if first.is_floating_point() or not self.undefined else first.float()
-            values = [value.to(mixed) for value in values]
-        else:
-            mixed = first.copy() if first.dtype.kind == "f" or not self.undefined else first.astype(np.float32)
-        for place, value in enumerate(values):
-            mixed[index == place] = value[index == place]
+            check_shape(f"maps[{name!r}]", value, ("N", *["..."] * (len(shape) - 1)), (len(self.choice), *shape[1:]))
+        choice = torch.as_tensor(self.choice, device=values[0].device)
+        mixed = torch.stack(values)[choice, torch.arange(len(choice), device=choice.device)]
         if self.undefined:
-            mixed[index == UNDEFINED] = math.nan
-        return mixed
+            mixed = mixed if mixed.is_floating_point() else mixed.float()
+            mixed[choice == UNDEFINED] = math.nan
+        return mixed if isinstance(maps[self.names[0]], Tensor) else mixed.numpy()
 
     def compare(self, values: Mapping[str, Tensor | ArrayLike]) -> pd.DataFrame:
         """Compare the choice with every explainer alone, in faithfulness for instance.

@@ -115,7 +115,7 @@ def _labels_of_masks(indices: Tensor, targets: Tensor | None, n: int, shared: bo
         return indices.expand(n)
     if targets is None:
         raise ValueError(
-            f"Expected argument `targets` to tell the class of each mask, since `labels` has one for each of "
+            f"Expected argument `targets` to give the class of each mask, since `labels` has one for each of "
             f"{len(indices)} classes, but got None. Pass a target, or one label for all."
         )
     classes = targets.detach().cpu()

@@ -153,7 +153,7 @@ class _EmbeddedParts(nn.Module):
         return functional.pad(pooled, (0, 2 * _TEXT))
 
     def tokenizer(self, texts: list[str], /) -> list[list[str]]:
-        """Return names: what stands between commas."""
+        """Return the names between commas."""
         return [[name for part in text.split(",") if (name := part.strip().lower())] for text in texts]
 
     def encode_text(self, tokens: list[list[str]], /) -> Tensor:

@@ -45,7 +45,7 @@ class Parts(Protocol):
 
 
 class Encoder(Protocol):
-    """What embeds pictures and texts; a cache of embeddings asks for an attribute ``fingerprint`` as well.
+    """What embeds pictures and texts; a cache of embeddings needs an attribute ``fingerprint`` as well.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class PartsEncoder:
         Parameters
         ----------
         texts : sequence of str
-            N of them; what is longer than the encoder's context is cut off, as its tokenizer does it.
+            N texts, truncated to the encoder's context by its tokenizer.
 
         Returns
         -------

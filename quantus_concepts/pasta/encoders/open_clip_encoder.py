@@ -55,8 +55,8 @@ class OpenClipEncoder(PartsEncoder):
     model_config : mapping, optional
         Configuration of a model that open_clip does not know: "embed_dim", "vision_cfg", "text_cfg", as in its files.
     tag : str, optional
-        If `pretrained` is a file: tag of open_clip whose images are prepared, and whose activation is built, as
-        these weights want it. By default that of the preset, or what all tags of the model have in common.
+        If `pretrained` is a file: tag of open_clip whose preprocessing and activation these weights need. By
+        default that of the preset, or what all tags of the model have in common.
     tokenizer : callable or Path, optional
         From a list of n texts to tokens (n, length), or the folder of a tokenizer of Hugging Face; by default the
         model's own.

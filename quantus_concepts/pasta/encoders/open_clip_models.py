@@ -133,8 +133,8 @@ def recipe_of(model_name: str, tag: str | None, *, random: bool = False) -> dict
     if random:
         return {}
     raise ValueError(
-        f"The weights open_clip has of {model_name} want their images, or their activations, in different ways. "
-        f"Say with argument `tag`, or as {model_name}/TAG, which these are like: {', '.join(tags)}."
+        f"The weights of {model_name} in open_clip need images, or activations, that differ from tag to tag. Name the "
+        f"tag that these are like with argument `tag`, or as {model_name}/TAG: {', '.join(tags)}."
     )
 
 
