@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -112,15 +112,20 @@ class ModelState:
     metrics: list[Observer]
     places: list[int]
     observed: dict[int, Any]
+    _results: list[tuple[Observer, dict[str, Any], Result]] | None = field(default=None, init=False, repr=False)
 
     def results(self) -> list[tuple[Observer, dict[str, Any], Result]]:
         """Return each number that there is: its metric, its fields and its scores."""
-        # A metric that makes maps may have seen none of a few images of a control.
-        pairs = zip(self.metrics, map(self.observed.get, self.places), strict=True)
-        return [(metric, *named) for metric, seen in pairs if seen is not None for named in metric.numbers(seen)]
+        if self._results is None:
+            # A metric that makes maps may have seen none of a few images of a control.
+            pairs = zip(self.metrics, map(self.observed.get, self.places), strict=True)
+            found = [(metric, *named) for metric, seen in pairs if seen is not None for named in metric.numbers(seen)]
+            self._results = found
+        return self._results
 
     def merge(self, other: ModelState) -> None:
         """Add the images of another state of the same model."""
+        self._results = None
         self.facts = self.facts.join(other.facts)
         for place, seen in other.observed.items():
             self.observed[place] = self.observed[place].join(seen) if place in self.observed else seen

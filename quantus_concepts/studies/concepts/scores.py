@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -85,8 +85,7 @@ class SeedScores:
         Rows are scores of images, of classes, and of the backbone's own answers; last the CGIM correlation of each
         concept (``item``) in each random bank (``draw``).
         """
-        tensors = self.run.cached("state", self._state)
-        state = ConceptState.from_tensors(tensors)
+        state, tensors = self.state, self.tensors
         parts = [compared_rows(state.images())]
         if "plain" in tensors:
             own = parts[0][(parts[0]["metric"] == ACCURACY) & (parts[0]["model"] == state.names[0])]
@@ -96,6 +95,16 @@ class SeedScores:
         if not self.run.data.by_class:
             parts += [_drawn(control, draw, self.run.data.concept_names) for draw, control in enumerate(state.controls)]
         return pd.concat(parts, ignore_index=True)
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """What metrics have observed of the test images, and what the plain network answers."""
+        return self.run.cached("state", self._state)
+
+    @cached_property
+    def state(self) -> ConceptState:
+        """The state of all models on the test images."""
+        return ConceptState.from_tensors(self.tensors)
 
     def _state(self) -> dict[str, Tensor]:
         """Return the state of all models on the test images, which are read once, and what the plain network answers.
@@ -171,9 +180,7 @@ class SeedScores:
 
     def _score(self) -> pd.DataFrame:
         """Return the scores of all models on the test images."""
-        data = self.run.data
-        tensors = self.run.cached("state", self._state)
-        state, fitted = ConceptState.from_tensors(tensors), self.run.models
+        data, state, tensors, fitted = self.run.data, self.state, self.tensors, self.run.models
         scores = state.table()
         if data.by_class:
             scores = without_cgim_range(scores)
