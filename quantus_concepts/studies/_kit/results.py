@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from quantus_concepts.functional.statistics.intervals import CONFIDENCE, t_quantile
+from quantus_concepts.functional.statistics.intervals import CONFIDENCE
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 PAPER = "paper"
@@ -76,33 +76,33 @@ def over_seeds(
     where the frame does not count what is ``undefined``, it is the number of seeds without one.
     """
     by = keys(frame) if by is None else list(by)
-    summed = [name for name in ("n", "undefined") if name in frame]
-    averaged = [name for name in ("chance", "reference") if name in frame]
-    rows = []
-    for _, group in frame.groupby(by, dropna=False, sort=False):
-        first = group.iloc[0]
-        runs = group.reindex(columns=["value", "low", "high"]).to_numpy(dtype=np.float64)
-        defined = runs[~np.isnan(runs[:, 0])]
-        values = defined[:, 0]
-        if len(group) == 1:
-            low, high = runs[0, 1:]
-        elif first.get("model") in controls:
-            low, high = group["low"].mean(), group["high"].mean()
-        elif interval is not None:
-            low, high = interval(group)
-        else:
-            low, high = seed_interval(defined, bounds(first))
-        numbers = {"value": values.mean() if values.size else math.nan, "low": low, "high": high}
-        numbers |= {"undefined": len(group) - values.size} | {name: group[name].sum() for name in summed}
-        numbers |= {name: group[name].mean() for name in averaged}
-        numbers |= {"deviation": values.std(ddof=1) if values.size > 1 else math.nan, "seeds": values.size}
-        rows.append({name: first[name] for name in by} | numbers)
-    others = [name for name in frame if name in ("value", "low", "high", *summed, *averaged)]
-    more = [name for name in ("value", "low", "high", "undefined", "deviation", "seeds") if name not in others]
-    joined = pd.DataFrame(rows, columns=[*(name for name in frame if name in {*by, *others}), *more])
-    # Some of them missing, whole numbers would become floats.
-    integers = [name for name in by if pd.api.types.is_integer_dtype(frame[name].dtype)]
-    return joined.astype({name: frame[name].dtype for name in integers})
+    groups = frame.groupby(by, dropna=False, sort=False)
+    group, turn, count = groups.ngroup().to_numpy(), groups.cumcount().to_numpy(), groups.size().to_numpy()
+    first = frame[turn == 0]
+    # A row for each group and a column for each of its seeds.
+    runs = np.full((3, len(first), count.max(initial=1)), np.nan)
+    runs[:, group, turn] = frame.reindex(columns=["value", "low", "high"]).to_numpy(dtype=np.float64).T
+    values, low, high = (pd.DataFrame(part, index=first.index) for part in runs)
+    if interval is None:
+        limits = np.array([bounds(row) for _, row in first.iterrows()]).reshape(-1, 2)
+        ends = seed_intervals(values, low, high, limits)
+    else:
+        ends = np.array([interval(of) for _, of in groups], dtype=np.float64).reshape(-1, 2)
+    # A single seed keeps its interval, and the ends of a distribution are averaged.
+    own = count == 1
+    if "model" in first:
+        own |= first["model"].isin(controls).to_numpy()
+    found = {"value": values.mean(axis=1), "undefined": count - values.count(axis=1)}
+    found |= {
+        name: part.mean(axis=1).where(own, end)
+        for name, part, end in zip(("low", "high"), (low, high), ends.T, strict=True)
+    }
+    found |= {"deviation": values.std(axis=1), "seeds": values.count(axis=1)}
+    for name, how in {"n": "sum", "undefined": "sum", "chance": "mean", "reference": "mean"}.items():
+        if name in frame:
+            found[name] = groups[name].agg(how).to_numpy()
+    order = [name for name in frame if name in by or name in found]
+    return first.assign(**found)[list(dict.fromkeys([*order, *found]))].reset_index(drop=True)
 
 
 def join_seeds(
@@ -133,21 +133,17 @@ def image_intervals(
     return pd.DataFrame(rows, columns=[*by, "low", "high"])
 
 
-def seed_interval(runs: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over seeds from the value, low and high (S, 3) of each; NaN without spread.
+def seed_intervals(values: pd.DataFrame, low: pd.DataFrame, high: pd.DataFrame, bounds: np.ndarray) -> np.ndarray:
+    """Return the 95 % intervals (G, 2) of means over the seeds (G, S), within `bounds` (G, 2); NaN without spread.
 
     The variance is at least the one that the single runs' errors imply for their mean: a few seeds may agree by chance.
     """
-    if len(runs) < 2:
-        return math.nan, math.nan
-    values, low, high = runs.T
+    n, mean = values.count(axis=1), values.mean(axis=1)
     # The longer side: the other one may be clipped at the end of the scale.
-    errors = np.fmax(values - low, high - values) / stats.norm.ppf((1 + CONFIDENCE) / 2)
-    error = max(values.std(ddof=1) / math.sqrt(len(runs)), math.sqrt(float(np.nansum(errors**2))) / len(runs))
-    if error <= _ROUNDING * np.abs(values).max():
-        return math.nan, math.nan
-    mean, half = values.mean(), t_quantile(len(runs) - 1) * error
-    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
+    errors = pd.DataFrame(np.fmax(values - low, high - values)) / stats.norm.ppf((1 + CONFIDENCE) / 2)
+    error = np.fmax(values.std(axis=1) / np.sqrt(n), np.sqrt((errors**2).sum(axis=1)) / n)
+    half = (stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * error).mask(error <= _ROUNDING * values.abs().max(axis=1))
+    return np.stack([np.maximum(bounds[:, 0], mean - half), np.minimum(bounds[:, 1], mean + half)], axis=1)
 
 
 def with_random_range(frame: pd.DataFrame, control: str, by: Sequence[str] | None = None) -> pd.DataFrame:
