@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
 from threading import Event
 from typing import Any, Protocol
 
@@ -87,7 +86,6 @@ def fit(
     bfloat16: bool = False,
     own_generator: bool = False,
     description: str = "training",
-    position: int = 0,
     stop: Event | None = None,
     display_progressbar: bool = False,
 ) -> None:
@@ -108,9 +106,7 @@ def fit(
     if channels_last:
         network.to(memory_format=memory_format)
     optimiser, schedule = _optimiser(network, learning_rate, len(batches))
-    bar = progress(
-        description=description, total=len(batches), unit="step", position=position, show=display_progressbar
-    )
+    bar = progress(description=description, total=len(batches), unit="step", show=display_progressbar)
     try:
         with bar, keep_generators(device) if own_generator else nullcontext():
             for step, (images, targets) in enumerate(samples.batches(batches)):
@@ -166,8 +162,8 @@ def train_together(
     """Train several small networks on the same images at the same time, each on one core."""
     images = fold_images(images)
 
-    def task(description: str, network: nn.Module, targets: Tensor) -> Callable[[Event, int], None]:
-        return lambda stop, position: train(
+    def task(description: str, network: nn.Module, targets: Tensor) -> Callable[[Event], None]:
+        return lambda stop: train(
             network,
             images,
             targets,
@@ -175,7 +171,6 @@ def train_together(
             seed=seed,
             bfloat16=bfloat16,
             description=description,
-            position=position,
             stop=stop,
             display_progressbar=display_progressbar,
         )
@@ -183,27 +178,20 @@ def train_together(
     run_together([task(description, *job) for description, job in jobs.items()])
 
 
-def run_together(tasks: Sequence[Callable[[Event, int], object]], n_threads: int | None = None) -> None:
+def run_together(tasks: Sequence[Callable[[Event], object]], n_threads: int | None = None) -> None:
     """Run trainings at the same time, each on one core."""
     # Small networks gain little from a second core, and where other programs want it too, waiting for each other at
     # the end of every operation makes two threads slower than one.
     stop = Event()
-    n_threads = min(n_threads or len(tasks), len(tasks))
-    lines: SimpleQueue[int] = SimpleQueue()
-    for line in range(n_threads):
-        lines.put(line)
 
-    def run(task: Callable[[Event, int], object]) -> None:
-        line = lines.get()
+    def run(task: Callable[[Event], object]) -> None:
         try:
-            task(stop, line)
+            task(stop)
         except BaseException:
             stop.set()
             raise
-        finally:
-            lines.put(line)
 
-    with one_thread(), ThreadPoolExecutor(n_threads) as pool:
+    with one_thread(), ThreadPoolExecutor(n_threads or len(tasks)) as pool:
         futures = [pool.submit(run, task) for task in tasks]
         try:
             for future in futures:

@@ -107,7 +107,7 @@ def train_models(
             images[job.data] = job.data.images()
         return KeptSamples(images[job.data], job.labels)
 
-    def train(job: Job, samples: Samples, position: int = 0) -> dict[str, Tensor]:
+    def train(job: Job, samples: Samples) -> dict[str, Tensor]:
         fit(
             networks[job.name],
             samples,
@@ -116,7 +116,6 @@ def train_models(
             channels_last=small,
             own_generator=not together,
             description=f"training {job.name}",
-            position=position,
             stop=stop,
             display_progressbar=display_progressbar,
         )
@@ -132,8 +131,8 @@ def train_models(
             return train(jobs[place], samples_of(jobs[place]))
         if jobs[place].name not in trainings:
             # Models are cached in order, so that none of the others is.
-            for position, job in enumerate(jobs[place:]):
-                trainings[job.name] = pool.submit(train, job, samples_of(job), position % n_workers)
+            for job in jobs[place:]:
+                trainings[job.name] = pool.submit(train, job, samples_of(job))
         return trainings[jobs[place].name].result()
 
     # With more trainings than cores all take turns: no core waits for the last one.

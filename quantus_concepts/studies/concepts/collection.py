@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
-import typer
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_concepts.bank.directions import list_first
-from captum_concepts.support.running import hide_bars
+from captum_concepts.support.running import progress
 from quantus_concepts.metrics import ConceptState, UsualMetrics, concept_state
 from quantus_concepts.metrics.host.model import models_of_random_banks
 from quantus_concepts.painted.images import sample_loader
@@ -78,11 +77,10 @@ def collect(
     swapped: dict[int, dict[str, Tensor]] = {}
     rivals: dict[str, list[Rival]] = {}
     described, gallery, by_class = "", Figure(), False
-    for number, data in enumerate(load_concept_data(source, network)):
+    drawn_data = load_concept_data(source, network)
+    bar = progress(drawn_data, folder.command, total=len(source.seeds), unit="seed", show=settings.progress)
+    for number, data in enumerate(bar):
         seed = source.seeds[number]
-        if settings.progress:
-            with hide_bars():
-                typer.echo(f"Seed {seed} ({number + 1} of {len(source.seeds)})", err=True)
         folder.note(*data.notes)
         run = SeedModels(folder, settings, network, data, seed, first=number == 0)
         scores = SeedScores(run)

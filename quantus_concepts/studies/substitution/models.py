@@ -107,7 +107,7 @@ class Point:
         settings: dict[str, Any] = {"epochs": self.epochs, "batch_size": BATCH, "seed": self.seed}
         lock = Lock()
 
-        def work(key: tuple[str, str], stop: Event, position: int) -> None:
+        def work(key: tuple[str, str], stop: Event) -> None:
             network, name = made[key], kinds.row_name(*key)
             targets, loss = train.targets(key[1]) if key[1] else birds.labels, None
             if key[0] in (kinds.JOINT, kinds.EMBEDDING):
@@ -116,7 +116,7 @@ class Point:
                 state = self._weights(name)
             if state is None:
                 more: dict[str, Any] = {"description": f"training {name}", "display_progressbar": self.progress}
-                more |= {"loss": loss, "position": position, "stop": stop, **settings}
+                more |= {"loss": loss, "stop": stop, **settings}
                 fit(network, KeptSamples(images, targets), **more)
                 with lock:
                     state = self._weights(name, network.state_dict())
