@@ -30,7 +30,7 @@ class Painted:
     """Painted birds: how many are drawn, of how many classes, with how many concepts."""
 
     n_train: int = _key(2400, NTrain)
-    n_test: int = _key(600, NTest)
+    n_test: int = _key(400, NTest)
     n_classes: int = _key(20, NClasses)
     n_concepts: int = _key(69, NConcepts)
     correlation: float = _key(0.0, Correlation)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchvision.transforms import v2
 
 #: Pixels of painted birds, and of photographs, for a network that does not say its size.
-PAINTED_SIZE, PHOTOGRAPH_SIZE = 96, 224
+PAINTED_SIZE, PHOTOGRAPH_SIZE = 64, 224
 
 
 @dataclass(frozen=True, kw_only=True)
