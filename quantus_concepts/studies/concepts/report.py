@@ -60,6 +60,7 @@ from quantus_concepts.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, knows
 from quantus_concepts.verdicts import CHANCE as BY_CHANCE
 from quantus_concepts.verdicts import RANKINGS as VERDICTS_BY
 
+OUTSIDE = "outside its own random range, corrected for all concepts (Benjamini and Hochberg)."
 SMALL = "Small numbers: 95 % intervals; of random directions where 95 % of the banks lie."
 #: Why a difference of maps' places, or of CGIM, has no verdict or no numbers beside it.
 NO_ZERO = (
@@ -98,7 +99,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     )
     correlation, cgim = importance_tables(rows)
     histograms = Picture("cgim_histograms", figures.histograms(rows), figures.HISTOGRAMS)
-    important: list[Table | Picture] = [correlation, discoveries_table(rows, observed), cgim, histograms]
+    important: list[Table | Picture] = [correlation, cgim, histograms]
     important += [*figures.extremes(rows), values_table(rows, values)]
     sections = [
         Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected, rows)]),
@@ -111,7 +112,6 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
         Section(
             "How well do the models classify?",
             [accuracy_table(rows, collected.trains), *settings_table(rows, published)],
-            [defined_table(rows)],
         ),
     ]
     used = {*rows["model"], *rows["baseline"], *(["paper"] if paper else [])}
@@ -372,38 +372,6 @@ def values_table(rows: pd.DataFrame, values: str) -> Table:
     return Table("values", title, cells, ["name", "explanation"], ["model"], DIFFERENCES, caption)
 
 
-def discoveries_table(rows: pd.DataFrame, observed: pd.DataFrame) -> Table:
-    """Count the concepts outside their own random range."""
-    counts, fewest = [], 1
-    for ranking, name in RANKINGS.items():
-        items, found = discoveries_of(rows, observed, ranking)
-        up = items["value"].to_numpy(float) > items["random_high"].to_numpy(float)
-        columns: dict[str, float] = {
-            "concepts": len(items),
-            "above own range": found.n_above,
-            "below": found.n_below,
-            "by luck, each": found.n_by_luck,
-            "above, corrected": int((found.passed & up).sum()),
-            "below, corrected": int((found.passed & ~up).sum()),
-        }
-        if len(items):
-            counts += [{"ranking": name, "column": column, "value": value} for column, value in columns.items()]
-        fewest = max(fewest, found.fewest)
-    caption = "Concepts of the post-hoc CBM by their CGIM correlation, each against its own random banks. "
-    caption += "Corrected: by Benjamini and Hochberg's procedure."
-    if fewest > 1:
-        caption += f" So few banks let a concept pass only if {fewest} do: more banks (--random-banks) can show more."
-    title, frame = (
-        "Concepts outside their own random range",
-        pd.DataFrame(counts, columns=["ranking", "column", "value"]),
-    )
-    return Table("discoveries", title, frame, ["ranking"], ["column"], _count, caption)
-
-
-def _count(value: float) -> str:
-    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
-
-
 def accuracy_table(rows: pd.DataFrame, trains: bool) -> Table:
     """Return the accuracies of all models, of their concepts, and of the directions on images held back."""
     metrics = {"accuracy": "classes", "concept accuracy": "concepts", "CAV accuracy": f"directions, {HELD_OUT}"}
@@ -438,32 +406,12 @@ def settings_table(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
     return [Table("table-3", title, cells, ["row"], ["model", "column"], caption=caption)]
 
 
-def defined_table(rows: pd.DataFrame) -> Table:
-    """Return how many scores were defined; of random directions they are banks."""
-    cells = pick(rows, what=SCORE, model=list(MODELS[:3]), metric=["CEM", CEM_GAIN, "CLM", "CGIM", CGIM_CORRELATION])
-    cells = cells[cells["l"].isin([1.0, math.nan]) & cells["alpha"].isin([1.0, math.nan])]
-    what = (
-        cells["item_kind"]
-        .map(KINDS)
-        .fillna(cells["set"].where(cells["metric"].isin(["CEM", CEM_GAIN]), "").map(SETS))
-        .fillna("")
-    )
-    cells = cells.assign(
-        name=cells["metric"] + " " + what + cells["explanation"].map(", by {}".format),
-        text=[f"{n} of {n + missing}" for n, missing in zip(cells["n"], cells["undefined"], strict=True)],
-        low=math.nan,
-        high=math.nan,
-    )
-    caption = "Undefined are images in which no part of the ranked concepts is visible, wrong ones where only correct "
-    caption += "ones enter, and concepts or classes without a correct image. They enter no mean."
-    return Table("defined", "Scores that were defined", cells, ["name"], ["model"], caption=caption)
-
-
 def full_tables(rows: pd.DataFrame, observed: pd.DataFrame) -> list[Table]:
     """Return all correlations by name, as the paper's Tables 6 to 8, and how well the directions know the concepts."""
-    tables, passed = [], set()
+    tables, passed, fewest = [], set(), 1
     for ranking in RANKINGS:
         items, found = discoveries_of(rows, observed, ranking)
+        fewest = max(fewest, found.fewest)
         passed |= {(ranking, name) for name in items.loc[found.passed, "item"]}
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
         items = pick(rows, what=ITEM, item_kind=kind)
@@ -486,6 +434,10 @@ def full_tables(rows: pd.DataFrame, observed: pd.DataFrame) -> list[Table]:
         models, columns = [POST_HOC, TRADITIONAL, RANDOM, "directions"], [*RANKINGS.values(), HELD_OUT]
         cells = ordered(cells, item=names, model=models, column=columns)
         title = f"All {len(names)} {plural} (CGIM correlation)"
-        caption = f"{SMALL} Weak: held-out accuracy below {WEAK:g}." if kind == "concept" else SMALL
+        caption = SMALL
+        if kind == "concept":
+            caption += f" Weak: held-out accuracy below {WEAK:g}. ▲ ▼: {OUTSIDE}"
+            if fewest > 1:
+                caption += f" So few banks let a concept pass only if {fewest} do: more (--random-banks) can show more."
         tables.append(Table(f"all-{plural}", title, cells, ["item"], ["model", "column"], number, caption))
     return tables
