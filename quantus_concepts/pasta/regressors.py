@@ -101,7 +101,6 @@ def fit_regressor(
     train: Tensor | ArrayLike | None = None,
     questions: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
-    parameters: Mapping[str, Any] | None = None,
 ) -> Regressor:
     """Fit a regression from scikit-learn on the input of a scorer: Kazmierczak et al., PASTA, Table 17.
 
@@ -125,8 +124,6 @@ def fit_regressor(
         Q names; "Q1" to "Q6" by default, which needs six columns of targets.
     label_names : sequence of str, optional
         The classes the labels are of.
-    parameters : mapping, optional
-        Parameters of scikit-learn's estimator, in place of those above.
 
     Returns
     -------
@@ -143,17 +140,12 @@ def fit_regressor(
     rows = training_rows(data, np.arange(len(data.embeddings)) if train is None else train)
     template = Scorer(data.embeddings.shape[1], data.questions, data.label_names, hidden=(1,))
     inputs = to_numpy(template.inputs(data.embeddings, data.labels))[rows]
-    make, defaults = KINDS[kind]
+    estimator, parameters = KINDS[kind]
     models = []
     for votes in data.votes.numpy()[:, rows]:
         voted = ~np.isnan(votes)
-        try:
-            model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
-            # The wrapper of libsvm and Lasso draw a seed that changes nothing here.
-            with keep_numpy_state():
-                models.append(model.fit(inputs[voted], votes[voted]))
-        except (TypeError, ValueError) as error:
-            if not parameters:
-                raise
-            raise ValueError(f"Argument `parameters` cannot be used by {kind}. {error}") from error
+        # The wrapper of libsvm and Lasso draw a seed that changes nothing here.
+        with keep_numpy_state():
+            model = make_pipeline(StandardScaler(), estimator(**parameters))
+            models.append(model.fit(inputs[voted], votes[voted]))
     return Regressor(kind, template, models)

@@ -82,7 +82,6 @@ def scorer_bytes(scorer: Scorer) -> bytes:
 def load_scorer(
     source: ScorerSource,
     *,
-    dim: int | None = None,
     encoder: str | None = None,
     device: torch.device | str = "cpu",
 ) -> Scorer:
@@ -90,16 +89,13 @@ def load_scorer(
 
     A released checkpoint holds weight and bias of ``net.0``, ``net.2`` and ``net.4`` (or these under "state_dict"), of
     one question, whose name is taken from that of the file (``PASTA_Q1.pth``). What encoder it was trained on is not
-    in it: the size of the embeddings follows from the number of its inputs, after the 26 `RELEASED_LABELS`, or without
-    labels where it is that of a released encoder.
+    in it. Its inputs are the 26 `RELEASED_LABELS` and an embedding, or, where they are as many as a released encoder
+    gives, an embedding alone.
 
     Parameters
     ----------
     source : path, or mapping of str to path
         A file; the file of each question; or a folder of such files, whose questions are joined.
-    dim : int, optional
-        Size of the embeddings the scorer must take; needed only for a checkpoint in the released format that was
-        trained on another encoder.
     encoder : str, optional
         Name of the encoder of released checkpoints; "siglip" by default for embeddings of 1024, unknown otherwise.
     device : torch.device or str
@@ -118,7 +114,7 @@ def load_scorer(
         If a file cannot be read, has other keys or sizes than a scorer, or the files do not belong together.
     """
     files = _files(source)
-    scorers = [_read_scorer(path, name, dim, encoder) for path, name in files]
+    scorers = [_read_scorer(path, name, encoder) for path, name in files]
     answering: dict[str, Path] = {}
     for (path, _), scorer in zip(files, scorers, strict=True):
         for question in scorer.questions:
@@ -172,24 +168,18 @@ def _question_in(path: Path) -> str | None:
     return names[-1] if names and names[-1] in QUESTIONS else None
 
 
-def _read_scorer(path: Path, question: str | None, dim: int | None, encoder: str | None) -> Scorer:
+def _read_scorer(path: Path, question: str | None, encoder: str | None) -> Scorer:
     tensors, header = read_state(path)
     if header.get("kind") == _KIND:
         scorer = _our_scorer(path, tensors, header)
-        if question is not None:
-            scorer = scorer.select(question)
-        if dim is not None and dim != scorer.dim:
-            raise ValueError(
-                f"{path} is a scorer for embeddings of {scorer.dim} ({scorer.encoder or 'encoder unknown'}), not {dim}."
-            )
-        return scorer
+        return scorer if question is None else scorer.select(question)
     name = question or _question_in(path)
     if name is None:
         raise ValueError(
             f"The name of {path} does not say which question it answers. Name it as in PASTA_Q1.pth, or give "
             '{"Q1": path} for the question it answers.'
         )
-    return _released_scorer(path, tensors, name, dim, encoder)
+    return _released_scorer(path, tensors, name, encoder)
 
 
 # Networks of a size that a file only claims are made on the device "meta", where they take no memory; what does not fit
@@ -207,9 +197,7 @@ def _our_scorer(path: Path, tensors: dict[str, Tensor], header: Mapping[str, str
     return scorer.float()
 
 
-def _released_scorer(
-    path: Path, tensors: dict[str, Tensor], question: str, dim: int | None, encoder: str | None
-) -> Scorer:
+def _released_scorer(path: Path, tensors: dict[str, Tensor], question: str, encoder: str | None) -> Scorer:
     _check_numbers(path, tensors)
     weight, *biases = (tensors.get(f"net.{name}", torch.empty(0)) for name in ("0.weight", "0.bias", "2.bias"))
     hidden = [max(1, bias.numel()) for bias in biases]
@@ -221,31 +209,23 @@ def _released_scorer(
         network.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
         raise ValueError(f"{path} does not hold a released scorer: {shorten(error)}") from error
-    size, labels = _inputs(path, n_inputs, dim)
-    if encoder is None and size == RELEASED_ENCODERS["siglip"]:
+    labels = None if n_inputs in RELEASED_ENCODERS.values() else RELEASED_LABELS
+    dim = n_inputs - len(labels or ())
+    if dim < 1:
+        raise ValueError(
+            f"{path} does not hold a released scorer: it has {n_inputs} inputs, not the {len(RELEASED_LABELS)} labels "
+            "and an embedding."
+        )
+    if encoder is None and dim == RELEASED_ENCODERS["siglip"]:
         encoder = "siglip"
     scorer = Scorer(
-        size, (question,), labels, hidden, encoder=encoder, settings=RELEASED_SETTINGS, metadata=RELEASED_METADATA
+        dim, (question,), labels, hidden, encoder=encoder, settings=RELEASED_SETTINGS, metadata=RELEASED_METADATA
     )
     with torch.no_grad():
         for layer, weights, bias in zip((first, second, last), scorer.weights, scorer.biases, strict=True):
             weights.copy_(layer.weight[None])
             bias.copy_(layer.bias[None])
     return scorer
-
-
-def _inputs(path: Path, n_inputs: int, dim: int | None) -> tuple[int, tuple[str, ...] | None]:
-    """Return the size of the embeddings, and the labels."""
-    sizes = sorted(set(RELEASED_ENCODERS.values()) if dim is None else {dim})
-    for size in sizes:
-        if n_inputs in (size, size + len(RELEASED_LABELS)):
-            return size, RELEASED_LABELS if n_inputs > size else None
-    trained = n_inputs - len(RELEASED_LABELS)
-    raise ValueError(
-        f"net.0.weight in {path} takes {n_inputs} inputs: embeddings of {trained} after {len(RELEASED_LABELS)} labels, "
-        f"or of {n_inputs} without labels, but embeddings of {' or '.join(map(str, sizes))} were expected. If it was "
-        f"trained on another encoder, say so with dim={trained if trained > 0 else n_inputs}."
-    )
 
 
 def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:

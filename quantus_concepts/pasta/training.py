@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -195,7 +194,6 @@ def train_scorer(
     encoder: str | None = None,
     embedding_settings: Mapping[str, Any] | None = None,
     display_progressbar: bool = False,
-    stop: Event | None = None,
 ) -> Training:
     """Train a scorer of one or several questions, in one training.
 
@@ -236,8 +234,6 @@ def train_scorer(
         Kept with the scorer: how explanations were embedded.
     display_progressbar : bool
         Whether to show progress.
-    stop : threading.Event, optional
-        Once another thread sets it, the epoch under way is the last one.
 
     Returns
     -------
@@ -271,7 +267,7 @@ def train_scorer(
     )
     scorer.to(device or data.embeddings.device)
     run = _Run(scorer, data, train_rows, validation_rows, settings, seed, keep)
-    return run.train(display_progressbar, stop)
+    return run.train(display_progressbar)
 
 
 class _Run:
@@ -287,7 +283,10 @@ class _Run:
         seed: int,
         keep: Mapping[str, int] | None,
     ) -> None:
-        self.keep_epoch = None if keep is None else torch.tensor([keep[name] for name in data.questions])
+        self.keep_epoch = None
+        if keep is not None:
+            epochs = [check_whole(f"keep[{name!r}]", keep.get(name), 1, settings.epochs) for name in data.questions]
+            self.keep_epoch = torch.tensor(epochs)
         self.settings, self.questions, self.scorer = settings, data.questions, scorer
         self.weights = settings.weights or LOSS_WEIGHTS[settings.loss]
         self.generator = torch.Generator().manual_seed(int(seed))
@@ -306,7 +305,7 @@ class _Run:
         self.best_epoch = dict.fromkeys(self.questions, settings.epochs)
         self.curve: list[dict[str, Any]] = []
 
-    def train(self, display_progressbar: bool, stop: Event | None) -> Training:
+    def train(self, display_progressbar: bool) -> Training:
         # One kernel for all weights: two to ten times as fast as the default here.
         optimiser = torch.optim.Adam(
             self.scorer.parameters(),
@@ -322,14 +321,10 @@ class _Run:
             # A question whose best weights are kept from an earlier epoch may fail now.
             self._check_outputs(largest.masked_fill(~self.best_qwk.isneginf(), 1), dict.fromkeys(self.questions, epoch))
             qwk = self._validate()
-            last = epoch == self.settings.epochs or (stop is not None and stop.is_set())
-            self._keep(qwk, epoch, last)
+            self._keep(qwk, epoch)
             by_question = [dict(zip(self.questions, values.tolist(), strict=True)) for values in (losses, qwk)]
             self.curve.append({"epoch": epoch, "loss": by_question[0], "qwk": by_question[1]})
             bar.set_postfix(loss=f"{float(losses.mean()):.4f}", qwk=f"{float(qwk.nanmean()):.3f}", refresh=False)
-            if last:
-                bar.close()
-                break
         return self._result()
 
     def _epoch(self, optimiser: torch.optim.Optimizer) -> tuple[Tensor, Tensor]:
@@ -369,9 +364,9 @@ class _Run:
         return qwk.masked_fill(constant, torch.nan).cpu()
 
     @torch.no_grad()
-    def _keep(self, qwk: Tensor, epoch: int, last: bool) -> None:
+    def _keep(self, qwk: Tensor, epoch: int) -> None:
         better = qwk > self.best_qwk if self.keep_epoch is None else self.keep_epoch == epoch
-        if last and self.keep_epoch is None:
+        if epoch == self.settings.epochs and self.keep_epoch is None:
             better |= self.best_qwk.isneginf()
         for q in better.nonzero()[:, 0].tolist():
             if not qwk[q].isnan():

@@ -64,9 +64,11 @@ def test_sizes_of_other_encoders(tmp_path):
     torch.save(released(n_inputs=1024), tmp_path / "PASTA_Q2.pth")
     assert load_scorer(tmp_path / "PASTA_Q2.pth").labels is None
     torch.save(released(n_inputs=538), tmp_path / "PASTA_Q3.pth")
-    with pytest.raises(ValueError, match=r"538 inputs: embeddings of 512 after 26 labels.*dim=512"):
-        load_scorer(tmp_path / "PASTA_Q3.pth")
-    assert load_scorer(tmp_path / "PASTA_Q3.pth", dim=512).dim == 512
+    scorer = load_scorer(tmp_path / "PASTA_Q3.pth")
+    assert (scorer.dim, scorer.encoder, len(scorer.labels)) == (512, None, 26)
+    torch.save(released(n_inputs=26), tmp_path / "PASTA_Q4.pth")
+    with pytest.raises(ValueError, match=r"26 inputs, not the 26 labels and an embedding"):
+        load_scorer(tmp_path / "PASTA_Q4.pth")
 
 
 def test_round_trip(tmp_path):

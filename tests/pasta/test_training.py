@@ -1,5 +1,3 @@
-from threading import Event
-
 import numpy as np
 import pytest
 import torch
@@ -146,22 +144,18 @@ def test_a_dead_output_and_divergence_are_errors(rated, monkeypatch):
         train_scorer(embeddings, votes, train=TRAIN, **SMALL)
 
 
-def test_stopped_it_is_what_so_many_epochs_give(rated, monkeypatch):
+def test_a_kept_epoch_is_what_so_many_epochs_give(rated):
     embeddings, votes = rated
-    stop, plain = Event(), module._Run._validate
-
-    def validate(run):
-        if len(run.curve) == 2:
-            stop.set()
-        return plain(run)
-
     three = train_scorer(embeddings, votes, train=TRAIN, hidden=(16, 8), settings=TrainingSettings(3, 32, 2e-3))
-    monkeypatch.setattr(module._Run, "_validate", validate)
-    training = train_scorer(embeddings, votes, train=TRAIN, stop=stop, **SMALL)
-    assert [epoch["loss"] for epoch in training.curve] == [epoch["loss"] for epoch in three.curve]
-    assert training.best_epoch == dict.fromkeys(QUESTIONS, 3)
+    keep = dict.fromkeys(QUESTIONS, 3)
+    training = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, keep=keep, **SMALL)
+    assert [epoch["loss"] for epoch in training.curve[:3]] == [epoch["loss"] for epoch in three.curve]
+    assert training.best_epoch == keep
     for name, value in state_of(training).items():
         torch.testing.assert_close(value, state_of(three)[name], rtol=0, atol=0)
+    # An epoch that never comes would leave the initial weights.
+    with pytest.raises(ValueError, match=r"`keep\['Q2'\]` .*8"):
+        train_scorer(embeddings, votes, train=TRAIN, keep=keep | {"Q2": 9}, **SMALL)
 
 
 def test_votes_of_validation_are_rounded_up_at_halves(rated):

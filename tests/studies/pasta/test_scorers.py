@@ -122,11 +122,12 @@ def test_the_scorer_that_is_used_learned_from_all_ratings(ratings, outcome, tmp_
     scores = scorer.score(embeddings_of(ratings))
     assert torch.equal(scores, again.score(embeddings_of(ratings)))
     # The epochs are those that were best on explanations held back; what it saw it fits.
+    best = np.median([of.best_epoch for of in outcome[2].values()], 0).round().astype(int)
     alone = train_scorer(
         embeddings_of(ratings),
         ratings.targets()[:, [0, 4]],
         train=np.arange(len(ratings)),
-        keep=dict(zip(("Q1", "Q5"), np.median([of.best_epoch for of in outcome[2].values()], 0).round(), strict=True)),
+        keep=dict(zip(("Q1", "Q5"), best, strict=True)),
         questions=("Q1", "Q5"),
         settings=SETTINGS,
     ).scorer
