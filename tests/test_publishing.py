@@ -42,9 +42,19 @@ def test_sites_of_versions_lie_side_by_side(versions: Any, tmp_path: Path) -> No
         versions.publish(tmp_path / "dev", pages, "../dev", "https://example.org")
 
 
-def test_changelog_and_citation_are_of_this_version() -> None:
-    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
-    assert f'version: "{PROJECT["version"]}"' in (ROOT / "CITATION.cff").read_text("utf-8")
+@pytest.mark.parametrize(
+    ("file", "pattern"),
+    [
+        ("CHANGELOG.md", r"^## \[(\d.*)\]$"),
+        ("CITATION.cff", r'^version: "(.*)"$'),
+        ("recipe/meta.yaml", r'^{% set version = "(.*)" %}$'),
+        ("docs/about.md", r"^  version = {(.*)},$"),
+    ],
+)
+def test_one_version(file: str, pattern: str) -> None:
+    """What repeats the version of pyproject.toml repeats it as it is; of the changelog, the newest release."""
+    shown = re.findall(pattern, (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    assert shown[0] == PROJECT["version"]
 
 
 def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:

@@ -30,6 +30,8 @@ def test_the_papers_of_metrics(names, keys):
 @pytest.mark.skipif(not SITE.exists(), reason="The site is not in the wheel.")
 def test_entries_are_those_of_the_site():
     site = SITE.read_text(encoding="utf-8")
+    (shown,) = re.findall(r"version = {(.*)}", site)
     for entry in bibtex(["CEM", "S+", "MCS", "PASTA-score"]).split("\n\n"):
-        assert re.sub(re.escape(f"{{{version('quantus-concepts')}}}"), "{0.1.0}", entry) in site
+        # A checkout may be newer than what is installed: tests/test_publishing.py compares the versions.
+        assert entry.replace(f"{{{version('quantus-concepts')}}}", f"{{{shown}}}") in site
     assert len(PAPERS) == 4

@@ -99,7 +99,7 @@ class NegativeFirst(Observer):
     def observe(cls, metrics: Sequence[NegativeFirst], batch: Batch) -> Scored:
         """Look at the value of the first concept of some samples."""
         found = batch.importance((cls.importance,), batch.values.shape[1], "concept_labels")
-        # Only its sign is asked for in the end; NaN, which ranks first, has none.
+        # Only its sign is needed; NaN, which ranks first, has none.
         return Scored(batch.values.gather(1, found.order[0, :, :1])[:, 0], clusters=batch.clusters)
 
     def finish(self, observed: Scored) -> Result:

@@ -18,7 +18,6 @@ from captum_concepts.support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import (
     SELECT,
@@ -158,13 +157,14 @@ class CGIM(ConceptMetric):
         super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
-        self.class_concepts = to_class_concepts("class_concepts", class_concepts)
-        self._table = class_concepts
         self.per, self.importance, self.centred = per, importance, centred
+        self._bind(class_concepts=class_concepts)
         self._bind(labels=labels)
 
-    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
-        """Return classes (N,), or raise where `class_concepts` has no such row."""
+    def check_truth(self, name: str, value: Numbers | pd.DataFrame) -> np.ndarray:
+        """Return a table (K, L), or classes (N,); raise where `class_concepts` has no such row."""
+        if name == "class_concepts":
+            return to_class_concepts(name, value)
         labels, n_classes = to_classes(name, value), len(self.class_concepts)
         if (labels >= n_classes).any():
             raise ValueError(
@@ -180,13 +180,6 @@ class CGIM(ConceptMetric):
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
         return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
-
-    def match_names(self, names: ModelNames) -> None:
-        """Bring the rows and columns of a table into the order of a model's classes and concepts."""
-        super().match_names(names)
-        table = in_order("class_concepts", self._table, names)
-        if table is not self._table:
-            self._table, self.class_concepts = table, to_class_concepts("class_concepts", table)
 
     @property
     def label(self) -> str:

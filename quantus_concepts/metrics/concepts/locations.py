@@ -61,7 +61,7 @@ class Located(Observed):
     rows: tuple[str, ...] = same()
     tops: tuple[int, ...] = same()
     alphas: tuple[float, ...] = same()
-    #: Part specificity, likewise, for its own tops; there are none where no metric asks for it.
+    #: Part specificity, likewise, for its own tops; without a metric that scores it there are none.
     specific: Tensor | None
     specific_tops: tuple[int, ...] = same()
     means: Tensor
@@ -84,7 +84,7 @@ def locate(
     specific_tops: Sequence[int] = (),
     threshold: float | None = None,
 ) -> Located:
-    """Return the hits of the maps of the first concepts by E kinds of importance; nothing waits for the device."""
+    """Return the hits of the maps of the first concepts by E kinds of importance; without synchronising the device."""
     size, n, top, _ = batch.size, len(batch), max(tops), batch.features
     found = batch.importance(kinds, len(parts), "part_of_concept")
     importance = found.values
@@ -98,8 +98,8 @@ def locate(
     places = _at(pixels, part)
     hidden = places < 0
     maps = batch.maps(ranked).flatten(0, 1)
-    # Explanations agree on many concepts. On a CPU each of U maps is looked at once, and `place` says where it is found
-    # (n E T,); an accelerator would have to be waited for, and has a map for each place.
+    # Explanations agree on many concepts. On a CPU each of U maps is compared once, and `place` (n E T,) is its
+    # index; on an accelerator this would synchronise, and there is a map for each place.
     place: Tensor | None = None
     if device.type == "cpu":
         image = torch.arange(n).repeat_interleave(len(kinds) * top)
@@ -108,7 +108,7 @@ def locate(
         first[place] = torch.arange(len(place))
 
     def once(of_places: Tensor) -> Tensor:
-        """Return of what is the same for all places (n, E, T, ...) of a map what is of each map (U, ...)."""
+        """Return a row for each map (U, ...) of an array (n, E, T, ...) whose rows are equal at all places of a map."""
         return of_places.flatten(0, 2) if place is None else of_places.flatten(0, 2)[first]
 
     maps = once(maps.unflatten(0, tuple(part.shape)))
@@ -118,19 +118,19 @@ def locate(
     if threshold is not None:
         hits = pixel_threshold_hits(maps, once(places), size, threshold)[:, None, None]
     elif baselines or specific_tops:
-        # A map is looked at in other parts only where that is asked for; each takes as long as its own part.
+        # Maps are compared at other parts only for metrics that need it: each takes as long as the own part.
         left_out = _left_out(len(kinds), top, max(specific_tops, default=0), col.OTHER_PARTS in baselines, device)
         no_others, not_last = (_of_maps(each, place, n) for each in left_out)
         is_other = torch.arange(n_parts, device=device) != part[..., None]
-        looked_at = [once(pixels[:, None, None].masked_fill((is_other & no_others[..., None])[..., None], -1))]
+        compared = [once(pixels[:, None, None].masked_fill((is_other & no_others[..., None])[..., None], -1))]
         # Last comes the place of its part in another image.
         if col.OTHER_IMAGE in baselines:
             elsewhere = _at(pixels_of(to_numpy(batch.truth["elsewhere"]), size).to(device), part)
-            looked_at.append(once(elsewhere.masked_fill(not_last[..., None], -1))[:, None])
-        everywhere = torch.cat(looked_at, 1)
+            compared.append(once(elsewhere.masked_fill(not_last[..., None], -1))[:, None])
+        everywhere = torch.cat(compared, 1)
         norms = _norms_like(maps, batch) if col.FEATURE_NORM in fixed else None
         if norms is not None:
-            # They come behind the concepts' maps, and are looked at in no other image.
+            # They come after the concepts' maps, and are compared in no other image.
             n_more = everywhere.shape[1] - n_parts
             own = nn.functional.pad(pixels, (0, 0, 0, n_more), value=-1)
             everywhere, maps = torch.cat([everywhere, own]), torch.cat([maps, norms])
@@ -192,17 +192,17 @@ def locate(
 
 @functools.lru_cache(maxsize=8)
 def _left_out(n_kinds: int, top: int, specific: int, other_parts: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return of which places (E, T) the maps are looked at in no other part, and in no other image."""
+    """Return masks (E, T) of the places whose maps are compared at no other part, and in no other image."""
     no_others, not_last = torch.ones(2, n_kinds, top, dtype=torch.bool)
     no_others[:, :specific] = False
     no_others[-1] &= not other_parts
     not_last[-1] = False
-    # Kept: on an accelerator each transfer waits for all that was queued before.
+    # Cached: each transfer to an accelerator synchronises.
     return no_others.to(device), not_last.to(device)
 
 
 def _of_maps(left_out: Tensor, place: Tensor | None, n: int) -> Tensor:
-    """Return which places (n, E, T) are left out: a map with several places (n E T,) is not, where one of them is."""
+    """Return the mask (n, E, T) of the places to skip; a map with several places is skipped only if all of them are."""
     every = left_out.expand(n, -1, -1)
     if place is None:
         return every

@@ -16,7 +16,6 @@ from captum_concepts.support.checks import check_choice, check_range, to_presenc
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.metrics.concepts.cgim import check_class_concepts
-from quantus_concepts.metrics.host.alignment import ModelNames, in_order
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
 from quantus_concepts.metrics.host.explanations import Explanations
@@ -122,13 +121,14 @@ class OracleHead(ConceptMetric):
         check_choice("score", score, [*LABELS])
         if threshold is not None:
             check_range("threshold", threshold, -np.inf, np.inf, open_low=True, open_high=True)
-        self.class_concepts = to_class_concepts("class_concepts", class_concepts)
-        self._table, self.score, self.threshold = class_concepts, score, threshold
+        self.score, self.threshold = score, threshold
         self.bounds = (-1.0, 1.0) if score == "gap" else self.bounds
-        self._bind(concept_labels=concept_labels, labels=labels)
+        self._bind(class_concepts=class_concepts, concept_labels=concept_labels, labels=labels)
 
-    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
-        """Return labels of concepts (N, L) or of classes (N,), or raise."""
+    def check_truth(self, name: str, value: Numbers | pd.DataFrame) -> np.ndarray:
+        """Return the table (K, L), labels of concepts (N, L) or of classes (N,), or raise."""
+        if name == "class_concepts":
+            return to_class_concepts(name, value)
         return to_classes(name, value) if name == "labels" else to_presence(name, value)
 
     def check_call(
@@ -140,13 +140,6 @@ class OracleHead(ConceptMetric):
         if self.score == "ceiling" and "concept_labels" not in truth:
             raise self.missing_error("concept_labels")
         return truth if "labels" in truth else truth | {"labels": y_batch}
-
-    def match_names(self, names: ModelNames) -> None:
-        """Bring the rows and columns of a table into the order of a model's classes and concepts."""
-        super().match_names(names)
-        table = in_order("class_concepts", self._table, names)
-        if table is not self._table:
-            self._table, self.class_concepts = table, to_class_concepts("class_concepts", table)
 
     @property
     def label(self) -> str:

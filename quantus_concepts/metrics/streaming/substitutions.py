@@ -157,8 +157,12 @@ def substitution_tables(
     checks = dict.fromkeys(("added", "removed"), to_numbers)
     batches = ConceptBatches(loader, truth_of, given, checks, required=ADDED_REQUIRED, **sizes)
     state = ConceptState([*models], control[0], watch(watched, batches, display_progressbar=display_progressbar))
-    shown = truth_of.class_names, truth_of.concept_names
-    about = about_images(state, truth_of("pairs", pairs, to_classes), *shown)
+    about = about_images(
+        state,
+        pairs=truth_of("pairs", pairs, to_classes),
+        class_names=truth_of.class_names,
+        concept_names=truth_of.concept_names,
+    )
     of_seen = []
     if seen is not None:
         of_images = [
@@ -260,6 +264,7 @@ class AboutImages:
 
 def about_images(
     state: ConceptState,
+    *,
     pairs: np.ndarray | None,
     class_names: Sequence[str] | None,
     concept_names: Sequence[str] | None,
@@ -267,8 +272,15 @@ def about_images(
     """Return pair, class and concepts of the images of a stream of substitutions."""
     first = state.columns[0]
     shown = next(seen for seen in first.observed.values() if isinstance(seen, Substituted))
-    columns = (first.facts.labels.numpy(), shown.added.numpy(), shown.removed.numpy())
-    return AboutImages(*columns, pairs, *names_of(first, class_names, concept_names))
+    classes, concepts = names_of(first, class_names, concept_names)
+    return AboutImages(
+        labels=first.facts.labels.numpy(),
+        added=shown.added.numpy(),
+        removed=shown.removed.numpy(),
+        pairs=pairs,
+        class_names=classes,
+        concept_names=concepts,
+    )
 
 
 def substitution_images(state: ConceptState, about: AboutImages) -> pd.DataFrame:

@@ -87,10 +87,11 @@ def concept_table(
     concept_names: Sequence[str] | None,
 ) -> pd.DataFrame:
     """Return a row for each number, models in their order and the controls of each name after them."""
-    names = names_of(models[0][1], class_names, concept_names)
-    tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in models]
+    classes, concepts = names_of(models[0][1], class_names, concept_names)
+    rows_of = partial(model_rows, classes=classes, concepts=concepts)
+    tables = [score_table(rows_of(columns, model=name)) for name, columns in models]
     for control, states in controls.items():
-        of_control = partial(model_rows, classes=names[0], concepts=names[1], model=control, intervals=False)
+        of_control = partial(rows_of, model=control, intervals=False)
         tables.append(control_table([*map(of_control, states)]))
     return pd.concat(tables, ignore_index=True)
 
