@@ -17,12 +17,12 @@ from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
 from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_METHODS
 from torch import nn
-from tqdm.auto import tqdm
 
 from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
 from captum_concepts.support.checks import as_list, check_keywords, check_mapping, check_whole, to_array
 from captum_concepts.support.running import evaluation_mode, warn_user
+from captum_concepts.support.running import progress as bar
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import check_explainer
@@ -204,10 +204,8 @@ def evaluate(
     rows: list[dict[str, Any]] = []
     rows_of_any = dict[tuple[str, str], dict[str, Any]]()
     guards: dict[str, _Guard] = {}
-    # None: only in a terminal or a notebook.
-    hidden = None if display_progressbar else True
     with evaluation_mode(model), ensure_block():
-        for method, value in tqdm(xai_methods.items(), "evaluating", unit="method", disable=hidden, leave=False):
+        for method, value in bar(xai_methods.items(), "evaluating", show=display_progressbar, unit="method"):
             guards = {
                 name: _Guard(f"{name} of {method}", metric, len(x_batch), guards.get(name))
                 for name, metric in metrics.items()
@@ -229,7 +227,7 @@ def evaluate(
         controls: dict[str, Any] = dict.fromkeys(calls, control)
         if baselines or (baselines is None and control is None and models_of_random_banks(model)):
             scored = {name: metric for name, metric in metrics.items() if baselines or _ran_on_images(metric)}
-            draw = partial(_baselines, scored, n_maps=n_baselines, hidden=hidden)
+            draw = partial(_baselines, scored, n_maps=n_baselines, show=display_progressbar)
             controls = {call: draw({**data, **kwargs, **keywords}) for call, keywords in calls.items()}
     _warn_of_same(results_by_method, metrics, xai_methods)
     summary = pd.DataFrame([*rows_of_any.values(), *rows], columns=[*SUMMARY_COLUMNS, "call"])
@@ -275,7 +273,7 @@ def _evaluate_method(
 
 
 def _baselines(
-    metrics: Mapping[str, Any], batches: dict[str, Any], *, n_maps: int, hidden: bool | None
+    metrics: Mapping[str, Any], batches: dict[str, Any], *, n_maps: int, show: bool
 ) -> dict[str, list[float]]:
     """Return what each metric gives for random banks, or for random maps where it depends on an explanation method."""
     values_by_metric: dict[str, list[float]] = {}
@@ -289,7 +287,7 @@ def _baselines(
             explainers = (explain_func(RandomAttribution, seed=seed) for seed in range(n_maps))
             draws = [{"explain_func": explainer, "explain_func_kwargs": {}} for explainer in explainers]
         values = []
-        for draw in tqdm(draws, f"baselines of {name}", unit="draw", disable=hidden, leave=False):
+        for draw in bar(draws, f"baselines of {name}", show=show, unit="draw"):
             # A metric keeps what it scored: that of the methods stays what its user finds there.
             silent = _copy_metric(metric)
             # Why draws are undefined is not the user's concern; a draw that raises still warns.

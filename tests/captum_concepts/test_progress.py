@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+import captum_concepts
+import quantus_concepts
 from captum_concepts.support import log
 from captum_concepts.support.log import LOG
 from captum_concepts.support.running import progress
@@ -27,3 +30,10 @@ def test_a_bar_is_a_line_a_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for _ in progress(range(100), "hidden", show=False):
         now[0] += 2.0
     assert not capsys.readouterr().err
+
+
+def test_bars_are_made_in_one_place() -> None:
+    """So that each of them is silent, or a line of a log, where the output is no terminal."""
+    packages = [Path(str(package.__file__)).parent for package in (captum_concepts, quantus_concepts)]
+    files = [path for package in packages for path in package.rglob("*.py")]
+    assert [path.name for path in files if "import tqdm" in path.read_text("utf-8")] == ["running.py"]

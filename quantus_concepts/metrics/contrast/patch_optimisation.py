@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_finite, check_module, check_range, check_shape, check_whole, to_masks
-from captum_concepts.support.running import evaluation_mode, tensor_output, to_host, to_model
+from captum_concepts.support.running import evaluation_mode, progress, tensor_output, to_host, to_model
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor
 from quantus_concepts.functional.attribution.patch_objective import patch_objective
@@ -157,9 +156,8 @@ def optimise_patch(
         return check_outputs(tensor_output(outputs), len(images))
 
     results = []
-    hidden, delay = display_progressbar is False or None, 0 if display_progressbar else 2
-    total = len(x) * steps
-    bar = tqdm(desc="optimising patches", total=total, unit="step", leave=False, disable=hidden, delay=delay)
+    show, delay = display_progressbar is not False, 0 if display_progressbar else 2
+    bar = progress(description="optimising patches", show=show, total=len(x) * steps, unit="step", delay=delay)
     # Metrics may be called from within inference mode.
     with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar as shown_progress:
         for first in range(0, len(x), chunk_size):

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_finite, check_range
-from captum_concepts.support.running import evaluation_mode, predict_logits
+from captum_concepts.support.running import evaluation_mode, predict_logits, progress
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.regions import ImageSource, Subject, batches
 from quantus_concepts.metrics.host.checks import check_classes, check_outputs
@@ -138,8 +137,7 @@ def check_premise(
     predicted = np.empty((3, n), dtype=np.int64)
     divergence = np.empty(n)
     chance = math.nan
-    hidden = None if display_progressbar else True
-    premises_bar = tqdm(desc=f"premises of {name}", total=n, unit="image", disable=hidden, leave=False)
+    premises_bar = progress(description=f"premises of {name}", show=display_progressbar, total=n, unit="image")
     # Divergences are computed in float64: those of a model that ignores the feature are about 1e-8.
     with evaluation_mode(model), premises_bar as bar:
         for rows in batches(n, batch_size):

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
-from tqdm.auto import tqdm
 
 from captum_concepts.backbones.embedding import LoaderBatch, check_order, read_batch
 from captum_concepts.support.checks import check_module, check_shape, to_array, to_masks, to_tensor
-from captum_concepts.support.running import evaluation_mode, floating_images, predict_logits
+from captum_concepts.support.running import evaluation_mode, floating_images, predict_logits, progress
 from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
@@ -282,8 +281,7 @@ def attribute_regions(
     other = {subject: as_regions("elsewhere", part, [subject]) for subject, part in elsewhere.items()}
     by_method = {name: _undefined_attributions(subjects, elsewhere) for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
-    hidden = None if display_progressbar else True
-    with tqdm(desc="explaining", total=total, unit="image", disable=hidden, leave=False) as bar:
+    with progress(description="explaining", show=display_progressbar, total=total, unit="image") as bar:
         for subject in subjects:
             kept_rows = list(keep.get(subject, ()))
             kept_maps: dict[str, dict[int, np.ndarray]] = {name: {} for name in methods}

@@ -19,11 +19,10 @@ from quantus.helpers.enums import DataType, ModelType
 from quantus.helpers.model.model_interface import ModelInterface
 from quantus.metrics.base import Metric
 from torch import nn
-from tqdm.auto import tqdm
 
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_keywords, check_whole, to_array, to_numpy
-from captum_concepts.support.running import evaluation_mode, predict_logits, to_device, warn_user
+from captum_concepts.support.running import evaluation_mode, predict_logits, progress, to_device, warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order, names_of_models
 from quantus_concepts.metrics.host.batch import Batch
@@ -371,7 +370,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             truth = self.check_call(model, inputs, classes, truth, explain)
             batch_size = batch_size or n
             starts = range(0, n, batch_size)
-            for start in tqdm(starts, desc=self.name, unit="batch") if self.display_progressbar else starts:
+            for start in progress(starts, self.name, show=self.display_progressbar, unit="batch"):
                 rows = slice(start, min(start + batch_size, n))
                 x, y = inputs[rows], classes[rows]
                 batch = replace(explain, x_batch=x, y_batch=y, given=None if given is None else given[rows])

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_shape, to_tensor
 from captum_concepts.support.files import shorten
-from captum_concepts.support.running import floating_images, warn_user
+from captum_concepts.support.running import floating_images, progress, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.metrics.host.rows import RowBuffer
@@ -109,7 +108,7 @@ def score_explanations(
     embedder = embedder_for(scorer, encoder, cache=cache)
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
-    for raw_batch in tqdm(loader, "scoring", unit="batch", disable=None if display_progressbar else True, leave=False):
+    for raw_batch in progress(loader, "scoring", show=display_progressbar, unit="batch"):
         batch = _check_batch(raw_batch, denormalisation)
         labels = _label_places(scorer, batch)
         votes = torch.full((len(labels), len(scorer.questions)), torch.nan)

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-from tqdm.auto import tqdm
 
 from captum_concepts.support.checks import check_shape, different_names, to_numpy, to_presence
+from captum_concepts.support.running import progress
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.substitution import group_choice
 from quantus_concepts.metrics.concepts.names import MINUS, PLUS
@@ -253,7 +253,7 @@ def _batches(
 ) -> Iterable[Any]:
     checks: dict[str, Any] = {"concept_labels": to_presence, "added": to_numbers, "removed": to_numbers}
     batches = ConceptBatches(loader, TruthLookup(loader), bound, checks, n_concepts=n_concepts, required=required)
-    return tqdm(batches, "evaluating", unit="batch", disable=None if show else True)
+    return progress(batches, "evaluating", show=show, unit="batch")
 
 
 def _texts(options: Sequence[str], prompts: str | Sequence[str]) -> list[str]:
