@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -135,14 +137,36 @@ def test_names_of_users_are_texts_in_html_and_in_latex():
     # Braces are closed, and each line has as many columns.
     bare = re.sub(r"\\[{}]", "", latex)
     assert bare.count("{") == bare.count("}")
-    lines = [line for line in re.sub(r"\\&", "", latex).splitlines() if line.endswith(r"\\")]
-    assert {line.count("&") for line in lines} == {1 + len(ODD)}
+    columns = 0
+    for part in re.sub(r"\\&", "", latex).split(r"\par\medskip"):
+        (count,) = {line.count("&") for line in part.splitlines() if line.endswith(r"\\")}
+        columns += count - 1
+    assert columns == len(ODD)
     # Of packages it needs only booktabs.
     assert r"\toprule" in latex
     assert "multirow" not in latex
     # After the end of a row it would be an argument, and a terminal's sign is no text.
     assert not re.search(r"\\\\\s*\[", latex)
     assert r"{[}5pt] $\theta$" in latex
+
+
+def test_a_table_that_is_wider_than_a_page_has_parts_in_latex(tmp_path):
+    models, tops = ["post-hoc CBM", "traditional CBM", "oracle", "random directions"], ["l = 1", "l = 3"]
+    rows = [row(0.5, 0.4, 0.6, of="correct", kind="value", model=model, top=top) for model in models for top in tops]
+    frame = pd.DataFrame(rows)
+    frame = pd.concat([frame, frame[frame["model"] == "oracle"].assign(kind="of the oracle alone")])
+    wide = Table("wide", "A title", frame, ["of", "kind"], ["model", "top"])
+    latex = wide.latex
+    parts = latex.split(r"\par\medskip")
+    assert [re.findall(r"\\multicolumn\{2\}\{c\}\{(.*?)\}", part) for part in parts] == [models[:2], models[2:]]
+    assert ["of the oracle alone" in part for part in parts] == [False, True]
+    assert latex.count(r"\caption") == latex.count(r"\label{tab:wide}") == latex.count(r"\end{table}") == 1
+    if shutil.which("pdflatex"):
+        size = r"\documentclass{article}\usepackage[textwidth=16cm]{geometry}\usepackage{booktabs}\begin{document}"
+        (tmp_path / "a.tex").write_text(f"{size}\n{latex}\\end{{document}}\n", encoding="utf-8")
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "a.tex"]
+        printed = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+        assert "Overfull" not in printed
 
 
 def write(out: Path) -> Path:

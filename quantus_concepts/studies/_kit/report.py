@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import importlib.metadata
+import itertools
 import math
 import platform
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -32,6 +33,8 @@ PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "sc
 _NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
 #: Columns, names of rows included, for which a telephone is wide enough.
 _FIT = 4
+#: Letters of \footnotesize that a page of a paper is wide, those between columns, and how wide \scriptsize is to it.
+_PAGE, _GAP, _SMALL = 114, 1.5, 0.8
 
 Writer = Callable[[float], str]
 
@@ -188,17 +191,29 @@ class Table:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX, with the rules of booktabs."""
+        """The table in LaTeX, with the rules of booktabs; one that is wider than a page as parts below each other."""
+        widths: list[float] = []
 
         def cell(text: str, small: str, best: bool) -> str:
+            widths.append(len(text) + (_SMALL * len(f" ({small})") if small else 0))
             shown = rf"\textbf{{{escape_latex(text)}}}" if best else escape_latex(text)
             return rf"{shown} {{\scriptsize ({escape_latex(small)})}}" if small else shown
 
-        wide = self._written(cell).rename(index=escape_latex, columns=escape_latex)
-        # Rows of several levels without the package multirow.
-        return wide.style.to_latex(
-            hrules=True, multirow_align="naive", caption=escape_latex(self.title), label=f"tab:{self.name}"
-        )
+        plain = self._written(cell)
+        wide = plain.rename(index=escape_latex, columns=escape_latex)
+        of_cells = self._pivot(pd.Series(widths, self._cells.index, dtype=object)).replace("", 0.0)
+        lines = [r"\begin{table}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"]
+        lines += [rf"\caption{{{escape_latex(self.title)}}}", rf"\label{{tab:{self.name}}}"]
+        for number_of_part, columns in enumerate(_parts(of_cells)):
+            lines += [r"\par\medskip"] if number_of_part else []
+            part = wide.iloc[:, columns]
+            # Rows of several levels without the package multirow.
+            lines += (
+                part[(part != "").any(axis=1)]
+                .style.to_latex(hrules=True, multirow_align="naive", multicol_align="c")
+                .splitlines()
+            )
+        return "\n".join([*lines, r"\end{table}"]) + "\n"
 
     @property
     def csv(self) -> str:
@@ -212,6 +227,36 @@ class Table:
         ]
         columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in self.frame)]
         return frame[list(dict.fromkeys(columns))].assign(verdict=verdicts).to_csv(index=False)
+
+
+def _parts(widths: pd.DataFrame) -> list[list[int]]:
+    """Return the columns of each part of a table that fits on a page, by the widths of its cells in letters.
+
+    Columns under one head stay together where they fit.
+    """
+
+    def letters(labels: Iterable[Any]) -> list[int]:
+        """Return the longest name of each level."""
+        rows = [label if isinstance(label, tuple) else (label,) for label in labels]
+        return [max(len(str(name)) for name in level) for level in zip(*rows, strict=True)]
+
+    names = widths.columns
+    fit = _PAGE - sum(width + _GAP for width in letters(widths.index))
+    columns = [max(widths.iloc[:, at].max(), letters([label])[-1]) + _GAP for at, label in enumerate(names)]
+    heads = [label[0] if isinstance(label, tuple) else at for at, label in enumerate(names)]
+
+    def width_of(part: list[int]) -> float:
+        by_head = itertools.groupby(part, heads.__getitem__)
+        return sum(max(sum(columns[at] for at in under), len(f"{head}")) for head, under in by_head)
+
+    parts: list[list[int]] = [[]]
+    for _, numbers in itertools.groupby(range(len(columns)), heads.__getitem__):
+        group = list(numbers)
+        for some in [group] if width_of(group) <= fit else [[at] for at in group]:
+            if parts[-1] and width_of(parts[-1] + some) > fit:
+                parts.append([])
+            parts[-1] += some
+    return parts
 
 
 def _name_cells(wide: pd.DataFrame) -> None:
