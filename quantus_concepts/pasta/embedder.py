@@ -54,7 +54,8 @@ class Embedder:
     Parameters
     ----------
     encoder : Encoder, str or object
-        As in `as_encoder`.
+        An `Encoder`; "siglip", "clip", "eva02" or "MODEL/TAG" of open_clip, which download their weights; "embedded"
+        (`EmbeddedEncoder`); or the parts of a model (see `PartsEncoder`).
     saliency : str
         "overlay" (Eq. 1), or "masked", the image times the map (Eq. 14).
     weight : float
@@ -64,8 +65,8 @@ class Embedder:
     size : int
         Height and width, in pixels, of the picture an encoder is given; it resizes that to its own size.
     normalise : str
-        How maps come to [0, 1]: "min-max", "shap", "lime" or "none", see `unit_maps`. With "min-max" a constant map
-        is 0 everywhere.
+        How maps come to [0, 1]: "min-max" (a constant map becomes 0), "shap" (divided by the largest magnitude,
+        negative values 0), "lime" ((m + 1) * 0.49 of masks in [-1, 1]) or "none" (they are in [0, 1]).
     n_top : int
         How many concepts are named.
     ascending : bool
@@ -78,8 +79,8 @@ class Embedder:
     trailing_comma : bool
         Whether ", " follows the last name, as in the release.
     sentence : str
-        "ours" (`concept_sentence`), or "release": exactly the sentence of the released code, for the scorers trained
-        on it (`released_sentence`), which knows no template.
+        "ours", or "release": exactly the sentence of the released code, for the scorers trained on it, without a
+        template.
     cache : EmbeddingCache, str or Path, optional
         Cache of embeddings; none by default.
     batch_size : int

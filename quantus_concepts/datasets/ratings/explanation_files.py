@@ -29,6 +29,7 @@ from quantus_concepts.datasets.ratings.files import (
     FileName,
     attribution_path,
     load_explanation,
+    modality_of,
     parse_rated_name,
     read_scored_name,
 )
@@ -80,7 +81,7 @@ class ExplanationFile:
     @property
     def modality(self) -> str:
         """The kind of explanation: "map", "drawing" or "concepts"."""
-        return MODALITY_OF_SUFFIX[self.path.suffix.lower()]
+        return modality_of(self.path)
 
     def read(self) -> Explanation:
         """Return the explanation; raises ValueError where `note` says why it cannot be used, or its file is bad."""

@@ -117,6 +117,11 @@ def read_scored_name(path: str | Path) -> tuple[FileName, str]:
         return FileName("", Path(path).stem, None, ""), str(error)
 
 
+def modality_of(path: Path) -> str:
+    """Return the kind of an explanation by the suffix of its file, in small or capital letters."""
+    return MODALITY_OF_SUFFIX.get(path.suffix.lower(), "drawing")
+
+
 def attribution_path(explication: str, suffix: str) -> str:
     """Return where the attribution of a drawn explanation lies: under ``activations`` instead of ``expl``."""
     *folders, name = explication.split("/")
@@ -185,10 +190,10 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
 
 def load_explanation(path: Path, image: Path | None, name: FileName, *, ascending: bool) -> Explanation:
     """Read an explanation by the kind of its file; a map needs its image."""
-    suffix = path.suffix.lower()
-    if suffix == CONCEPT_SUFFIX:
+    modality = modality_of(path)
+    if modality == "concepts":
         return load_concepts(path, ascending=ascending, dataset=name.dataset)
-    if suffix != MAP_SUFFIX:
+    if modality == "drawing":
         return DrawingExplanation(load_image(path))
     if image is None:
         raise ValueError("no image of this name")

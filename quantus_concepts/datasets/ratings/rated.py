@@ -37,7 +37,7 @@ class RatedExplanations:
     datasets : np.ndarray
         (N,) of str: the data set an item is of.
     modalities : np.ndarray
-        (N,) of str, "map" or "concepts".
+        (N,) of str: "map", "drawing" or "concepts".
     name : str
         Name of these ratings in tables.
     simulated : bool

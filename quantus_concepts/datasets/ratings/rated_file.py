@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from quantus_concepts.datasets.ratings.explanations import Explanation
-from quantus_concepts.datasets.ratings.files import MODALITY_OF_SUFFIX, FileName, load_explanation
+from quantus_concepts.datasets.ratings.files import FileName, load_explanation, modality_of
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 PREDICTED, IMAGE_NAME = "predicted", "image-name"
@@ -35,7 +35,7 @@ class RatedFile:
     @property
     def modality(self) -> str:
         """The kind of explanation."""
-        return MODALITY_OF_SUFFIX.get(self.explanation.suffix, "drawing")
+        return modality_of(self.explanation)
 
     def load(self) -> Explanation:
         """Read the explanation."""

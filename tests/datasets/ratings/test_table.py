@@ -63,6 +63,13 @@ def test_votes_and_files_are_those_of_the_rows(write: Callable[..., Path]) -> No
     assert PastaRatings(path, modality="map").explainer_ids.tolist() == ["LIME", "LIME", "drawn"]
 
 
+def test_suffixes_in_capital_letters_are_those_in_small_ones(write: Callable[..., Path]) -> None:
+    path = write(f"{HEADER},explanation", "a.jpg,LIME,Anna,cat,4,,LIME/a.NPY")
+    (path.parent / "explanations/LIME/a.npy").rename(path.parent / "explanations/LIME/a.NPY")
+    rated = PastaRatings(path)
+    assert rated.modalities.tolist() == ["map"] == [explanation.modality for explanation in rated.explanations]
+
+
 def test_an_explainer_that_is_called_as_one_of_the_release_is_another_one(write: Callable[..., Path]) -> None:
     path = write(HEADER, ROWS[0])
     (path.parent / "explanations/LIME").rename(path.parent / "3")
