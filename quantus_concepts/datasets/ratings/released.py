@@ -213,30 +213,24 @@ def read_records(path: Path, labels: str) -> tuple[list[Record], str]:
     if not isinstance(content, list) or not content:
         kind = "an empty one" if content == [] else f"a {type(content).__name__}"
         raise ValueError(f"Expected file of ratings {path} to be a list of records but got {kind}.")
-    records, faults, bad_votes = [], [], []
+    records, faults = [], []
     for number, entry in enumerate(content):
         try:
             records.append(_read_record(entry, labels))
         except ValueError as error:
             faults.append(f"record {number}: {error}")
-            continue
-        bad_votes += [
-            f"{answers[question]!r} (record {number}, annotator {annotator}, {question})"
-            for annotator, answers in enumerate(entry["Annotation"])
-            for question in QUESTIONS
-            if as_vote(answers.get(question)) is None
-        ]
-    remedy = f"Votes are whole numbers from {MIN_VOTE} to {MAX_VOTE}."
-    for noun, listed in (("records", faults), ("votes", bad_votes)):
-        if listed:
-            raise ValueError(f"File of ratings {path} has {len(listed)} faulty {noun}: {list_some(listed)}. {remedy}")
+    if faults:
+        raise ValueError(
+            f"File of ratings {path} has {len(faults)} faulty records: {list_some(faults)}. Votes are whole numbers "
+            f"from {MIN_VOTE} to {MAX_VOTE}."
+        )
     if all(np.isnan(record.votes).all() for record in records):
         raise ValueError(f"Expected votes on {', '.join(QUESTIONS)} in file of ratings {path} but it has none.")
     return _join_duplicates(path, records)
 
 
 def _read_record(entry: Any, labels: str) -> Record:
-    """Return a record, with NaN for votes that cannot be read."""
+    """Return a record, or raise for what is wrong in it."""
     if not isinstance(entry, dict):
         raise ValueError(f"a {type(entry).__name__} and not an object")
     for key in ("img", "explication"):
@@ -255,9 +249,14 @@ def _read_record(entry: Any, labels: str) -> Record:
     file = parse_rated_name(entry["explication"])
     candidates = [*classes, file.label] if labels == PREDICTED else [parse_scored_name(entry["img"]).label]
     label = next((str(label) for label in candidates if label not in (None, "")), "")
-    votes = [[as_vote(answers.get(question)) for question in QUESTIONS] for answers in annotation]
-    table = np.array(votes, dtype=np.float64).reshape(len(votes), len(QUESTIONS))
-    return Record(entry["img"], entry["explication"], file, label, table)
+    votes = np.full((len(annotation), len(QUESTIONS)), np.nan)
+    for annotator, answers in enumerate(annotation):
+        for column, question in enumerate(QUESTIONS):
+            vote = as_vote(answers.get(question))
+            if vote is None:
+                raise ValueError(f"{answers[question]!r} is no vote (annotator {annotator}, {question})")
+            votes[annotator, column] = vote
+    return Record(entry["img"], entry["explication"], file, label, votes)
 
 
 def _join_duplicates(path: Path, records: list[Record]) -> tuple[list[Record], str]:
@@ -331,17 +330,18 @@ class _Finder:
 def _notes(files: Sequence[RatedFile], votes: np.ndarray, duplicates: str) -> tuple[str, ...]:
     images = {file.name.image_id for file in files}
     explainers = {file.name.explainer for file in files}
-    counts = sorted({int((~np.isnan(file.votes)).any(1).sum()) for file in files})
+    missing = np.isnan(votes)
+    rated = ~missing.all(2)
+    counts = np.unique(rated.sum(1)).tolist()
     span = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     notes = [
         f"{len(files)} explanations of {len(images)} images by {len(explainers)} explainers, "
         f"{span} annotator{'' if counts[-1] == 1 else 's'} each."
     ]
-    unasked = np.isnan(votes).all(1).sum(0)
+    unasked = missing.all(1).sum(0)
     n_redrawn = sum(file.modality == "map" for file in files)
     # A rater without any vote on an explanation did not rate it, and left no gap.
-    gaps = [np.isnan(own) for own in (file.votes[~np.isnan(file.votes).all(1)] for file in files)]
-    partly = np.array([gap.any(0) & ~gap.all(0) for gap in gaps]).sum(0)
+    partly = ((missing & rated[..., None]).any(1) & ~missing.all(1)).sum(0)
     parts = [
         f"{question} in {none}" + (f" (and in part in {some})" if some else "")
         for question, none, some in zip(QUESTIONS, unasked.tolist(), partly.tolist(), strict=True)

@@ -100,7 +100,7 @@ def _first_file(root: Path, row: str, names: Sequence[str]) -> Path | None:
 def _read_rows(paths: Sequence[Path]) -> dict[tuple[str, str, str], _Rated]:
     """Return the rated explanations by image, explainer and the file that a row names."""
     rated: dict[tuple[str, str, str], _Rated] = {}
-    faults, bad_votes = [], []
+    faults = []
     for path, line, row in _rows(paths):
         place = f"line {line}" if len(paths) == 1 else f"{path.name}, line {line}"
         if absent := [name for name in NEEDED if not row[name]]:
@@ -108,7 +108,7 @@ def _read_rows(paths: Sequence[Path]) -> dict[tuple[str, str, str], _Rated]:
             continue
         cells = {question: row.get(question.lower(), "") for question in QUESTIONS}
         votes = {name: as_vote("" if cell.lower() in _NO_VOTE else cell) for name, cell in cells.items()}
-        bad_votes += [f"{cells[name]!r} ({place}, {name})" for name, vote in votes.items() if vote is None]
+        faults += [f"{cells[name]!r} is no vote ({place}, {name})" for name, vote in votes.items() if vote is None]
         key = row["image"], row["explainer"], row.get(EXPLANATION, "")
         entry = rated.setdefault(key, _Rated(f"{path}, line {line}", row.get(LABEL)))
         if entry.label != row.get(LABEL):
@@ -120,12 +120,11 @@ def _read_rows(paths: Sequence[Path]) -> dict[tuple[str, str, str], _Rated]:
             faults.append(f"another rating of {quote(row['rater'])} for the same explanation ({place})")
         entry.votes[row["rater"]] = [old if old == old else new for old, new in zip(before, now, strict=True)]
     name = ", ".join(path.name for path in paths[:5])
-    for noun, listed, remedy in (
-        ("faulty rows", faults, "Each rater rates an explanation once."),
-        ("faulty votes", bad_votes, f"Votes are whole numbers from {MIN_VOTE} to {MAX_VOTE}, or empty."),
-    ):
-        if listed:
-            raise ValueError(f"Table of ratings {name} has {len(listed)} {noun}: {list_some(listed)}. {remedy}")
+    if faults:
+        raise ValueError(
+            f"Table of ratings {name} has {len(faults)} faults: {list_some(faults)}. Votes are whole numbers from "
+            f"{MIN_VOTE} to {MAX_VOTE}, or empty, and each rater rates an explanation once."
+        )
     if all(math.isnan(vote) for entry in rated.values() for votes in entry.votes.values() for vote in votes):
         raise ValueError(f"Table of ratings {name} has no vote. {_FORM}")
     return rated

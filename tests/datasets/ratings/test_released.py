@@ -181,7 +181,10 @@ def _vote(value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        *((_vote(vote), r"1 faulty votes: .* \(record 4, annotator 2, Q3\)") for vote in (0, 6, "2.5", True)),
+        *(
+            (_vote(vote), r"1 faulty records: record 4: .* is no vote \(annotator 2, Q3\)")
+            for vote in (0, 6, "2.5", True)
+        ),
         (
             lambda records: records.append(records[0] | {"predictedclass": "cultural"}),
             r"records of .*coco_0_0_.* agree",

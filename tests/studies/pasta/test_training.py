@@ -212,7 +212,7 @@ def test_one_pair_of_each_perturbation_is_drawn() -> None:
         "--embedding n_top=few": "`--embedding n_top=` with a whole number",
         "--encoder-weights scorer.txt": "`--encoder-weights` has no effect on the embedded encoder",
         "--data empty": "human_annotations.json",
-        "--data broken": "2 faulty votes",
+        "--data broken": "faulty records",
     }.items(),
 )
 def test_refusals(
