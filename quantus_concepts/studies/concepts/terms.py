@@ -29,7 +29,7 @@ SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchma
 CHANCE, UNTRAINED = "chance", "untrained network"
 #: Concept models in the order of every table and figure.
 MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
-MODEL_COLUMNS = [POST_HOC, PAPER, TRADITIONAL, ORACLE, RANDOM, CHANCE]
+MODEL_COLUMNS = [POST_HOC, PAPER, RANDOM, TRADITIONAL, ORACLE, CHANCE]
 COLOURS = {POST_HOC: "#D55E00", TRADITIONAL: "#0072B2", ORACLE: "#009E73", OTHER_IMAGE: "#CC79A7", GAUSSIAN: "#B8860B"}
 COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666", CHANCE: "#8A8A8A"}
 #: The baselines of the concept location metric.
