@@ -234,7 +234,7 @@ def watch(
     with ExitStack() as stack, torch.no_grad():
         for model in (each.model for each in watched):
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
-        for fields in progress(batches, "evaluating", show=display_progressbar, unit="batch"):
+        for fields in progress(batches, "evaluating", total=batches.n_batches, show=display_progressbar, unit="batch"):
             loaded = Loaded(fields, number)
             for each, keeper in zip(watched, kept, strict=True):
                 batch = StreamBatch(each, loaded)

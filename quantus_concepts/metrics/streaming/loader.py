@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from operator import length_hint
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +99,11 @@ class ConceptBatches:
         self._of_data: dict[str, Tensor | None] = {}
         self.n_classes, self.n_concepts, self._last_part = n_classes, n_concepts, last_part
         self._elsewhere = elsewhere
+
+    @property
+    def n_batches(self) -> int | None:
+        """How many batches there are; None where the loader cannot tell."""
+        return length_hint(self._loader) or None
 
     def _find_in_data(self, name: str) -> Tensor | None:
         """Return what the data set knows of its images under a name; None for nothing."""
