@@ -17,7 +17,7 @@ from captum_concepts.support.checks import check_shape, check_whole, to_numpy
 from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.statistics.intervals import t_interval
-from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, check_votes, join_votes
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, check_scale, check_votes, join_votes
 
 #: Fewer pairs always lie on a line.
 LEAST_PAIRS = 3
@@ -64,13 +64,8 @@ def figures(scores: Numbers, targets: Numbers) -> Figures:
     predicted, votes = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
     check_shape("scores", predicted, ("N",), (None,))
     check_shape("targets", votes, ("N",), (len(predicted),))
-    for name, value in (("scores", predicted), ("targets", votes)):
-        outside = (value < MIN_VOTE) | (value > MAX_VOTE)
-        if outside.any():
-            raise ValueError(
-                f"Expected argument `{name}` to lie in [{MIN_VOTE}, {MAX_VOTE}] but {int(outside.sum())} of "
-                f"{len(value)} do not, the first is {value[outside][0]}."
-            )
+    check_scale("scores", predicted)
+    check_scale("targets", votes)
     defined = ~(np.isnan(predicted) | np.isnan(votes))
     predicted, votes = predicted[defined], votes[defined]
     rounded, rounded_votes = (np.floor(values + 0.5) for values in (predicted, votes))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.support.checks import check_range, to_class_indices
+from captum_concepts.support.checks import check_range, check_shape, to_class_indices
 from captum_concepts.support.files import list_some, shorten
 from captum_concepts.support.running import to_host
 
@@ -81,8 +81,7 @@ def label_indices(labels: Sequence[str], chosen: Labels, n_items: int) -> Tensor
         places = torch.as_tensor([UNLABELLED if item is None else indices.get(item, item) for item in items])
     else:
         places = to_class_indices("labels", chosen)
-    if tuple(places.shape) != (n_items,):
-        raise ValueError(f"Expected argument `labels` to have shape (N,) = ({n_items},) but got {tuple(places.shape)}.")
+    check_shape("labels", places, ("N",), (n_items,))
     for extreme in to_host(*torch.aminmax(places)) if n_items else ():
         check_range("labels", int(extreme), UNLABELLED, len(labels) - 1)
     return places

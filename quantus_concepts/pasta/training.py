@@ -26,7 +26,7 @@ from captum_concepts.support.running import progress, warn_user
 from captum_concepts.texts import in_one_line
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, check_questions
 from quantus_concepts.datasets.ratings.rated import item_indices
-from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, check_scale
 from quantus_concepts.pasta.agreement import quadratic_kappa
 from quantus_concepts.pasta.labels import Labels, label_indices
 from quantus_concepts.pasta.losses import LOSS_WEIGHTS, pasta_loss
@@ -57,17 +57,11 @@ def training_data(
     # The message needs the values on the CPU; only a failure pays for that.
     if not embeddings.isfinite().all():
         check_finite("embeddings", embeddings)
-    votes = torch.as_tensor(check_numbers("targets", targets)).float()
-    votes = votes[:, None] if votes.ndim == 1 else votes
+    values = check_numbers("targets", targets)
+    check_scale("targets", values)
+    votes = torch.as_tensor(values[:, None] if values.ndim == 1 else values).float()
     names = tuple(QUESTIONS) if questions is None else check_questions(questions)
     check_shape("targets", votes, ("N", "Q"), (len(embeddings), len(names)))
-    outside = (votes < MIN_VOTE) | (votes > MAX_VOTE)
-    if outside.any():
-        first = tuple(outside.nonzero()[0].tolist())
-        raise ValueError(
-            f"Expected argument `targets` to hold votes of {MIN_VOTE} to {MAX_VOTE}, NaN where one is missing, but "
-            f"got {float(votes[first]):g} at {first}."
-        )
     if (labels is None) != (label_names is None):
         raise ValueError(
             "Expected arguments `labels` and `label_names` together, or neither for a scorer without labels, but got "

@@ -117,7 +117,7 @@ def test_labels_carry_what_the_embedding_does_not():
     [
         ({"train": range(200)}, r"share no item but 40 are in both, the first is 160"),
         ({"targets": torch.full((240,), torch.nan), "questions": ["Q1"]}, r"No item to learn from has a vote on Q1"),
-        ({"targets": torch.zeros(240, 6)}, "`targets` to hold votes of 1 to 5"),
+        ({"targets": torch.zeros(240, 6)}, r"`targets` to lie in \[1, 5\].*1440 of 1440"),
         ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "240 of 240 are others: 'bird'.*: 'cat'"),
     ],
 )

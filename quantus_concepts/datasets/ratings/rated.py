@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from captum_concepts.support.checks import check_shape, to_numpy
 from captum_concepts.texts import describe
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, Explanation, LazyExplanations
-from quantus_concepts.functional.statistics.votes import check_votes, join_votes
+from quantus_concepts.functional.statistics.votes import check_scale, check_votes, join_votes
 
 _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
 
@@ -111,6 +111,7 @@ class RatedExplanations:
         if self.expected is not None:
             expected = plain_array(self.expected).astype(np.float64)
             check_shape("expected", expected, ("N", "Q"), (n, len(self.questions)))
+            check_scale("expected", expected)
             object.__setattr__(self, "expected", expected)
         strange = sorted(set(self.modalities.tolist()) - set(MODALITIES))
         if strange:

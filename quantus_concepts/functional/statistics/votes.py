@@ -49,3 +49,13 @@ def check_votes(name: str, votes: Numbers) -> np.ndarray:
             f"but got {values[first]:g} at {first}; {int(bad.sum())} of {values.size} entries are no votes."
         )
     return values
+
+
+def check_scale(name: str, values: np.ndarray) -> None:
+    """Raise unless scores or joined votes lie on the scale or are NaN."""
+    outside = values[(values < MIN_VOTE) | (values > MAX_VOTE)]
+    if outside.size:
+        raise ValueError(
+            f"Expected argument `{name}` to lie in [{MIN_VOTE}, {MAX_VOTE}], NaN where one is missing, but "
+            f"{outside.size} of {values.size} do not, the first is {outside[0]:g}."
+        )

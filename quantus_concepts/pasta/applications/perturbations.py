@@ -83,7 +83,7 @@ class Perturbation:
     def __call__(
         self, images: Tensor | ArrayLike, magnitude: float, seed: int = SEED, draws: Tensor | None = None
     ) -> Tensor:
-        """Perturb images."""
+        """Perturb images (N, 3, H, W) as `perturb` does; `draws` replace those of the seed."""
         images = torch.as_tensor(images)
         check_unit_images(images)
         check_range("magnitude", magnitude, 0, LARGEST)

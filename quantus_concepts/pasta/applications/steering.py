@@ -85,7 +85,7 @@ def score_masks(
     worst = MIN_VOTE if sign > 0 else MAX_VOTE
     column = tuple(scorer.questions).index(question)
     undo = Denormalisation(mean, std, clip=clip)
-    shared = labels is not None and (isinstance(labels, str | int) or getattr(labels, "ndim", 1) == 0)
+    shared = np.ndim(labels) == 0  # type: ignore[arg-type]
     indices = None if labels is None else _indices(scorer, labels)
 
     @torch.no_grad()

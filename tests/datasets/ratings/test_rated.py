@@ -71,6 +71,7 @@ def test_targets():
         ({"labels": ["cat"] * (N - 1)}, "`labels` to have shape"),
         ({"votes": np.full((N, 3, 6), 6.0)}, r"whole votes of 1 to 5, .* got 6 at \(0, 0, 0\); 72 of 72"),
         ({"votes": np.full((N, 3, 6), 2.5)}, "whole votes of 1 to 5"),
+        ({"expected": np.zeros((N, 6))}, r"`expected` to lie in \[1, 5\]"),
         ({"modalities": ["text"] * N}, "`modalities`"),
         ({"image_ids": ["0", "1", "0", "2"]}, "`image_ids` to differ between data sets"),
     ],
