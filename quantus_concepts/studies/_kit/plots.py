@@ -103,7 +103,9 @@ def dots(
             for row in chosen.to_dict("records"):
                 low, high = row.get("random_low", np.nan), row.get("random_high", np.nan)
                 if low == low:
-                    ax.barh(at, scale * (high - low), 0.72 / len(names), scale * low, color=BAND, zorder=1)
+                    height, left, width = 0.72 / len(names), scale * low, scale * (high - low)
+                    # With an edge the bands of one group join without a seam.
+                    ax.barh(at, width, height, left, color=BAND, edgecolor=BAND, linewidth=0.5, zorder=1)
                     banded = True
                 ends = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
                 ax.errorbar(

@@ -152,8 +152,8 @@ def make_attribution_report(results: Results, *, data: str) -> Report:
         verdicts(scores, compared, results),
         Picture("methods", draw_methods(scores), "Every method with its 95 % interval; higher is better."),
         sections,
-        lead="Models are trained so that one of object and scene provably does not matter to them. "
-        + results.details.get("images explained", ""),
+        lead="Models are trained so that one of object and scene provably does not matter to them. Images explained: "
+        f"{results.details['images explained']}.",
         reading=READING,
         banner=f"The ground truth is not verified for {' and '.join(wrong)}: MCS and IDR rest on premises that do not "
         "hold (first table). A method that scores low here may be right."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from quantus_concepts.pasta.agreement import (
 )
 from quantus_concepts.pasta.embedder import Embedder, fingerprint_of_encoder
 from quantus_concepts.pasta.labels import label_indices
-from quantus_concepts.pasta.regressors import fit_regressor
+from quantus_concepts.pasta.regressors import Regressor, fit_regressor
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.folder import RunFolder
@@ -105,6 +105,88 @@ def _embed(embedder: Embedder, explanations: Sequence[Explanation]) -> dict[str,
     return {"embeddings": embedder.embed(explanations)}
 
 
+@dataclass(frozen=True)
+class Material:
+    """What scorers learn from: embeddings (N, dim), joined votes (N, Q), and the places (N,) of the labels they see."""
+
+    folder: RunFolder
+    plan: Plan
+    embeddings: Tensor
+    votes: np.ndarray
+    labels: Tensor | None
+
+    @classmethod
+    def of(cls, folder: RunFolder, ratings: RatedExplanations, embeddings: Tensor, plan: Plan) -> Material:
+        """Return the material of ratings."""
+        labels = None
+        if plan.label_names is not None:
+            names = [label or None for label in ratings.labels.tolist()]
+            labels = label_indices(plan.label_names, names, len(ratings))
+        return cls(folder, plan, embeddings, ratings.targets(plan.votes)[:, plan.columns], labels)
+
+    def key(self, votes: np.ndarray, split: Split, seed: int, *more: object) -> list[object]:
+        """Return all that a training depends on."""
+        plan, inputs = self.plan, fingerprint_of(self.embeddings, self.labels)
+        settings = [plan.questions, plan.label_names, asdict(plan.settings), str(plan.device)]
+        return [inputs, *settings, votes, split.train, split.validation, seed, *more]
+
+    def score(self, scorer: Scorer | Regressor, split: Split) -> Tensor:
+        """Return scores (n, Q) of the test explanations."""
+        return scorer.score(self.embeddings[split.test], None if self.labels is None else self.labels[split.test])
+
+    def regress(self, name: str, votes: np.ndarray, split: Split, seed: int) -> Tensor:
+        """Fit the plan's regressor, and return its scores (n, Q) of the test explanations."""
+        plan = self.plan
+
+        def make() -> dict[str, Tensor]:
+            fitted = fit_regressor(
+                plan.only,
+                self.embeddings,
+                votes,
+                self.labels,
+                train=split.train,
+                questions=plan.questions,
+                label_names=plan.label_names,
+            )
+            return {"scores": self.score(fitted, split)}
+
+        return self.folder.cached(name, self.key(votes, split, seed, plan.only), make)["scores"]
+
+    def train(
+        self, name: str, votes: np.ndarray, split: Split, seed: int, keep: Mapping[str, int] | None = None
+    ) -> Trained:
+        """Train a scorer; `keep` names the epoch that is kept of each question, by default the best."""
+        plan = self.plan
+
+        def make() -> dict[str, Tensor]:
+            training = train_scorer(
+                self.embeddings,
+                votes,
+                self.labels,
+                train=split.train,
+                validation=split.validation,
+                keep=keep,
+                questions=plan.questions,
+                label_names=plan.label_names,
+                settings=plan.settings,
+                seed=seed,
+                device=plan.device,
+                display_progressbar=plan.progress,
+            )
+            curves = {
+                what: torch.tensor([[*point[what].values()] for point in training.curve], dtype=torch.float64)
+                for what in ("loss", "qwk")
+            }
+            best = torch.tensor([*training.best_epoch.values()])
+            return {**training.scorer.state_dict(), **curves, "best_epoch": best}
+
+        tensors = self.folder.cached(name, self.key(votes, split, seed, keep), make)
+        loss, qwk, best = (tensors.pop(what).numpy() for what in ("loss", "qwk", "best_epoch"))
+        scorer = Scorer(self.embeddings.shape[1], plan.questions, plan.label_names)
+        scorer.load_state_dict(tensors)
+        return Trained(scorer.eval().to(plan.device), loss, qwk, best)
+
+
 def score_splits(
     folder: RunFolder, ratings: RatedExplanations, embeddings: Tensor, plan: Plan
 ) -> tuple[pd.DataFrame, dict[int, Trained]]:
@@ -113,110 +195,35 @@ def score_splits(
     A row has a `seed`, `model`, `question`, the `item` of the ratings with its `modality` and `explainer`, its `score`
     and the joined `vote` on it.
     """
-    targets, labels = _goals(ratings, plan)
-    identity = _identity(embeddings, labels, plan)
+    material = Material.of(folder, ratings, embeddings, plan)
     frames, trained = [], {}
     for seed, split in plan.splits(ratings).items():
-        of_test = embeddings[split.test], None if labels is None else labels[split.test]
-        for model, goal in _models(plan, targets, split, seed):
-            kind = plan.only
-            name = f"{kind or 'scorer'} {seed} {model}"
-            key = [*identity, goal, split.train, split.validation, seed, kind]
-            if kind:
-                scores = folder.cached(name, key, partial(_fit, kind, embeddings, goal, labels, split, plan))["scores"]
+        goals = {SCORER: material.votes}
+        if plan.control:
+            goals[SHUFFLED] = shuffled_votes(material.votes, split, seed)
+        for model, votes in goals.items():
+            name = f"{plan.only or 'scorer'} {seed} {model}"
+            if plan.only:
+                scores = material.regress(name, votes, split, seed)
             else:
-                one = _train(folder, name, key, embeddings, goal, labels, split, seed, plan)
-                scores = one.scorer.score(*of_test)
+                one = material.train(name, votes, split, seed)
+                scores = material.score(one.scorer, split)
                 if model == SCORER:
                     trained[seed] = one
             rows = pd.DataFrame(scores.double().cpu().numpy(), columns=list(plan.questions)).assign(item=split.test)
             rows = rows.melt("item", var_name="question", value_name="score")
-            frames.append(rows.assign(seed=seed, model=model, vote=targets[split.test].T.ravel()))
+            frames.append(rows.assign(seed=seed, model=model, vote=material.votes[split.test].T.ravel()))
     frame = pd.concat(frames, ignore_index=True)
     items = frame["item"].to_numpy()
     return frame.assign(modality=ratings.modalities[items], explainer=ratings.explainer_ids[items]), trained
 
 
-def _goals(ratings: RatedExplanations, plan: Plan) -> tuple[np.ndarray, Tensor | None]:
-    """Return the joined votes (N, Q) that scorers learn, and the places (N,) of the labels they see."""
-    targets, labels = ratings.targets(plan.votes)[:, plan.columns], None
-    if plan.label_names is not None:
-        names = [label or None for label in ratings.labels.tolist()]
-        labels = label_indices(plan.label_names, names, len(ratings))
-    return targets, labels
-
-
-def _identity(embeddings: Tensor, labels: Tensor | None, plan: Plan) -> list[Any]:
-    """Return all that a training depends on beside its split and its votes."""
-    settings = asdict(plan.settings)
-    return [fingerprint_of(embeddings, labels), plan.questions, plan.label_names, settings, str(plan.device)]
-
-
-def _models(plan: Plan, targets: np.ndarray, split: Split, seed: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield what is trained: its name, and the votes to learn, which are shuffled for the control."""
-    yield SCORER, targets
-    if plan.control:
-        rng = np.random.default_rng([seed, 1])
-        shuffled = targets.copy()
-        for part in (split.train, split.validation):
-            shuffled[part] = targets[rng.permutation(part)]
-        yield SHUFFLED, shuffled
-
-
-def _fit(
-    kind: str, embeddings: Tensor, goal: np.ndarray, labels: Tensor | None, split: Split, plan: Plan
-) -> dict[str, Tensor]:
-    fitted = fit_regressor(
-        kind,
-        embeddings,
-        goal,
-        labels,
-        train=split.train,
-        questions=plan.questions,
-        label_names=plan.label_names,
-    )
-    return {"scores": fitted.score(embeddings[split.test], None if labels is None else labels[split.test])}
-
-
-def _train(
-    folder: RunFolder,
-    name: str,
-    key: object,
-    embeddings: Tensor,
-    goal: np.ndarray,
-    labels: Tensor | None,
-    split: Split,
-    seed: int,
-    plan: Plan,
-    keep: Mapping[str, int] | None = None,
-) -> Trained:
-    def make() -> dict[str, Tensor]:
-        training = train_scorer(
-            embeddings,
-            goal,
-            labels,
-            train=split.train,
-            validation=split.validation,
-            keep=keep,
-            questions=plan.questions,
-            label_names=plan.label_names,
-            settings=plan.settings,
-            seed=seed,
-            device=plan.device,
-            display_progressbar=plan.progress,
-        )
-        curves = {
-            what: torch.tensor([[*point[what].values()] for point in training.curve], dtype=torch.float64)
-            for what in ("loss", "qwk")
-        }
-        best = torch.tensor([*training.best_epoch.values()])
-        return {**training.scorer.state_dict(), **curves, "best_epoch": best}
-
-    tensors = folder.cached(name, key, make)
-    loss, qwk, best = (tensors.pop(what).numpy() for what in ("loss", "qwk", "best_epoch"))
-    scorer = Scorer(embeddings.shape[1], plan.questions, plan.label_names)
-    scorer.load_state_dict(tensors)
-    return Trained(scorer.eval().to(plan.device), loss, qwk, best)
+def shuffled_votes(votes: np.ndarray, split: Split, seed: int) -> np.ndarray:
+    """Return votes (N, Q) of which those for training and for validation are shuffled among each other: the control."""
+    rng, shuffled = np.random.default_rng([seed, 1]), votes.copy()
+    for part in (split.train, split.validation):
+        shuffled[part] = votes[rng.permutation(part)]
+    return shuffled
 
 
 def agreement(scores: pd.DataFrame, by: Sequence[str] = ("seed", "model", "question")) -> pd.DataFrame:
@@ -292,12 +299,11 @@ def train_on_all(
 ) -> Scorer:
     """Train on all ratings, for as many epochs as are best on the validation explanations (median over splits)."""
     best = np.median([of.best_epoch for of in trained.values()], axis=0).round().astype(int)
-    keep = dict(zip(plan.questions, best.tolist(), strict=True))
     everything = np.arange(len(ratings))
     split = Split(everything, everything[:0], everything[:0], 0, {}, {})
-    targets, labels = _goals(ratings, plan)
-    key = [*_identity(embeddings, labels, plan), targets, keep, plan.seed, "all"]
-    return _train(folder, "scorer all", key, embeddings, targets, labels, split, plan.seed, plan, keep).scorer
+    material = Material.of(folder, ratings, embeddings, plan)
+    keep = dict(zip(plan.questions, best.tolist(), strict=True))
+    return material.train("scorer all", material.votes, split, plan.seed, keep).scorer
 
 
 def _describe(

@@ -20,7 +20,7 @@ from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, answer_rows
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
 from quantus_concepts.studies.substitution.vision_language import WITH_NONE, WITHOUT_NONE
-from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, difference_verdict
+from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, difference_verdict
 
 #: In place of labels of vision-language models: whether "none" is among the options.
 OPTIONS = (WITH_NONE, WITHOUT_NONE)
@@ -187,8 +187,8 @@ def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
             if metric in SIGNS and len(trained) > 1:
                 from_highest = pick(compared, metric=metric)
                 from_highest = from_highest[from_highest["b"] != RECITER]
-                same = [difference_verdict(row) for row in from_highest.to_dict("records")].count(NOT_SHOWN)
-                text += f"; a difference to {same} others is not shown"
+                lower = [difference_verdict(row) for row in from_highest.to_dict("records")].count(BELOW_ZERO)
+                text += f"; clearly above {lower} of the {len(from_highest)} others"
             said = [difference_verdict(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
             if said:
                 text += f"; {said.count(ABOVE_ZERO)} of {len(said)} above the model that recites its class, "

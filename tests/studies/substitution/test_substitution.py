@@ -181,11 +181,11 @@ def test_verdicts_agree_with_the_tables(scores):
     table = pd.read_csv(io.StringIO(report.main_table(rows).csv), keep_default_na=False)
     verdicts = report.verdicts(rows, report.compare_models(image_scores()))
     assert (
-        "a difference to 0 others is not shown; 1 of 2 above the model that recites its class, 0 below"
+        "clearly above 1 of the 1 others; 1 of 2 above the model that recites its class, 0 below"
         in verdicts[0].question
     )
     assert (
-        "a difference to 1 others is not shown; 0 of 2 above the model that recites its class, 0 below"
+        "clearly above 0 of the 1 others; 0 of 2 above the model that recites its class, 0 below"
         in verdicts[1].question
     )
     for metric, question in report.QUESTIONS.items():
