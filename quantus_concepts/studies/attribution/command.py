@@ -194,7 +194,7 @@ def benchmark_attribution(
     from quantus_concepts.studies._kit.plots import report_style
     from quantus_concepts.studies._kit.report import write_report
     from quantus_concepts.studies._models.networks import network_builder
-    from quantus_concepts.studies.attribution.data import CocoSettings, CommonFeature, ComposedImages, load_data
+    from quantus_concepts.studies.attribution.data import Wanted, load_data
     from quantus_concepts.studies.attribution.model_training import train_models
     from quantus_concepts.studies.attribution.report import make_attribution_report
     from quantus_concepts.studies.attribution.study import Scoring, collect, model_jobs
@@ -226,10 +226,18 @@ def benchmark_attribution(
         build = network_builder(backbone or kit.SMALL, weights, image_size=size, normalisation=normalisation)
         if layer is not None:
             find_layer(build(2, seed), layer)
-        common = CommonFeature(common_object=common_object, target_scene=target_scene)
-        composed = ComposedImages(n_train=n_train, n_test=n_test, test_share=test_share)
-        classes = CocoSettings(object_classes=object_classes, min_photographs=min_photographs)
-        images = load_data(data, size, seed, files, classes, common, composed)
+        wanted = Wanted(
+            image_size=size,
+            seed=seed,
+            n_train=n_train,
+            n_test=n_test,
+            test_share=test_share,
+            common_object=common_object,
+            target_scene=target_scene,
+            object_classes=object_classes,
+            min_photographs=min_photographs,
+        )
+        images = load_data(data, files, wanted)
         trained = train_models(
             folder,
             model_jobs(images, relative=relative),

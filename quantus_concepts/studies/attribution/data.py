@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import Any
 
 from quantus_concepts.datasets import (
     BAMFolder,
@@ -61,83 +61,72 @@ class AttributionData:
     changed: Callable[[str], ComposedDataset] | None = None
 
 
-class CocoSettings(TypedDict):
-    """Which classes of COCO are taken."""
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which images are opened or composed.
 
-    object_classes: str | None
-    min_photographs: int | None
+    `n_train` and `n_test` of each pair of object and scene are composed, and only tests see a `test_share` of cut-outs
+    and scenes. The common object and its scene are None for the paper's; `object_classes` and `min_photographs` choose
+    classes of COCO.
+    """
 
-
-class CommonFeature(TypedDict):
-    """The common object, and the scene that always has it; None for the paper's."""
-
-    common_object: str | None
-    target_scene: str | None
-
-
-class ComposedImages(TypedDict):
-    """How many images of each pair are composed, and the share of cut-outs and scenes that only tests see."""
-
+    image_size: int
+    seed: int
     n_train: int
     n_test: int
     test_share: float
+    common_object: str | None = None
+    target_scene: str | None = None
+    object_classes: str | None = None
+    min_photographs: int | None = None
+
+    def common(self, objects: list[str], scenes: list[str]) -> tuple[int, int]:
+        """Return the class of the common object, and that of the scene that always has it."""
+        return (
+            find_class("--common-object", self.common_object, objects, PAPER_OBJECT),
+            find_class("--target-scene", self.target_scene, scenes, PAPER_SCENE),
+        )
 
 
-def load_data(
-    kind: str,
-    image_size: int,
-    seed: int,
-    files: Mapping[str, Path | None],
-    coco: CocoSettings,
-    common: CommonFeature,
-    composed: ComposedImages,
-) -> AttributionData:
+def load_data(kind: str, files: Mapping[str, Path | None], wanted: Wanted) -> AttributionData:
     """Open or compose the images of a kind of data; `files` are those that the kind needs."""
     paths = {name: path for name, path in files.items() if path is not None}
     if kind == "bam":
-        return read_bam(paths["root"], image_size, **common)
+        return read_bam(paths["root"], wanted)
     if kind == "painted":
-        chosen = CommonFeature(
-            common_object=common["common_object"] or PAINTED_OBJECT,
-            target_scene=common["target_scene"] or PAINTED_SCENE,
-        )
-        return compose_data(*painted_sources(image_size, seed), chosen, composed, image_size=image_size, seed=seed)
+        common, target = wanted.common_object or PAINTED_OBJECT, wanted.target_scene or PAINTED_SCENE
+        wanted = replace(wanted, common_object=common, target_scene=target)
+        return compose_data(*painted_sources(wanted.image_size, wanted.seed), wanted)
     scenes = SceneFolder(paths["scenes"])
-    objects = (
-        coco_objects(paths["annotations"], paths["objects"], **coco)
-        if kind == "coco-miniplaces"
-        else CutoutFolder(paths["objects"])
-    )
-    return compose_data(objects, scenes, scenes, common, composed, image_size=image_size, seed=seed)
+    if kind == "coco-miniplaces":
+        return compose_data(coco_objects(paths["annotations"], paths["objects"], wanted), scenes, scenes, wanted)
+    return compose_data(CutoutFolder(paths["objects"]), scenes, scenes, wanted)
 
 
-def read_bam(root: Path, image_size: int, common_object: str | None, target_scene: str | None) -> AttributionData:
+def read_bam(root: Path, wanted: Wanted) -> AttributionData:
     """Read images in the layout of the BAM release."""
-    train, test = (BAMFolder(root, split=split, image_size=image_size) for split in ("train", "test"))
+    train, test = (BAMFolder(root, split=split, image_size=wanted.image_size) for split in ("train", "test"))
     # Views that are needed only after the training: raise now.
     for data, view in ((train, "0s"), (test, "0s"), (test, "og")):
         data.with_view(view)
-    common = _common(common_object, target_scene, test.object_names, test.scene_names)
+    common = wanted.common(test.object_names, test.scene_names)
     return AttributionData(Interleaved(train), Interleaved(test), *common)
 
 
 def compose_data(
-    objects: ObjectSource,
-    scenes: SceneSource,
-    relative_scenes: SceneSource,
-    feature: CommonFeature,
-    composed: ComposedImages,
-    *,
-    image_size: int,
-    seed: int,
+    objects: ObjectSource, scenes: SceneSource, relative_scenes: SceneSource, wanted: Wanted
 ) -> AttributionData:
     """Compose images of cut-outs and scenes."""
-    counts = {"train": composed["n_train"], "test": composed["n_test"]}
-    settings: dict[str, Any] = {"test_share": composed["test_share"], "image_size": image_size, "seed": seed}
-    common, target = _common(**feature, objects=objects.class_names, scenes=scenes.class_names)
+    counts = {"train": wanted.n_train, "test": wanted.n_test}
+    shared: dict[str, Any] = {
+        "test_share": wanted.test_share,
+        "image_size": wanted.image_size,
+        "seed": wanted.seed,
+    }
+    common, target = wanted.common(objects.class_names, scenes.class_names)
 
     def compose(split: str) -> ObjectsOnScenes:
-        return ObjectsOnScenes(objects, scenes, split=split, n_per_pair=counts[split], **settings)
+        return ObjectsOnScenes(objects, scenes, split=split, n_per_pair=counts[split], **shared)
 
     def with_common_object(commonality: float, split: str) -> ObjectsOnScenes:
         return ObjectsOnScenes(
@@ -148,13 +137,12 @@ def compose_data(
             commonality=commonality,
             common_object=common,
             target_scene=target,
-            **settings,
+            **shared,
         )
 
     def changed(change: str) -> ComposedDataset:
-        return Interleaved(
-            PlacedObjects(objects, scenes, split="test", n_per_pair=composed["n_test"], **CHANGES[change], **settings)
-        )
+        placed = PlacedObjects(objects, scenes, split="test", n_per_pair=wanted.n_test, **CHANGES[change], **shared)
+        return Interleaved(placed)
 
     return AttributionData(compose("train"), Interleaved(compose("test")), common, target, with_common_object, changed)
 
@@ -168,24 +156,15 @@ def painted_sources(image_size: int, seed: int) -> tuple[ObjectSource, SceneSour
     return PaintedObjects(N_PAINTED, seed=seed), scenes, MixedScenes(scenes, others, MIXED)
 
 
-def coco_objects(
-    annotations: Path, images: Path, object_classes: str | None, min_photographs: int | None
-) -> COCOObjects:
+def coco_objects(annotations: Path, images: Path, wanted: Wanted) -> COCOObjects:
     """Open the objects of COCO, by default the classes of the paper's release."""
-    names = RELEASE_OBJECTS if object_classes is None else [name.strip() for name in object_classes.split(",")]
+    names = list(RELEASE_OBJECTS)
+    if wanted.object_classes is not None:
+        names = [name.strip() for name in wanted.object_classes.split(",")]
     try:
-        return COCOObjects(annotations, images, list(names), min_photographs=min_photographs)
+        return COCOObjects(annotations, images, names, min_photographs=wanted.min_photographs)
     except (ValueError, ImportError) as error:
         message = str(error)
         for argument, option in (("class_names", "object-classes"), ("min_photographs", "min-photographs")):
             message = message.replace(f"`{argument}`", f"`--{option}`")
         raise ValueError(message) from error
-
-
-def _common(
-    common_object: str | None, target_scene: str | None, objects: list[str], scenes: list[str]
-) -> tuple[int, int]:
-    return (
-        find_class("--common-object", common_object, objects, PAPER_OBJECT),
-        find_class("--target-scene", target_scene, scenes, PAPER_SCENE),
-    )

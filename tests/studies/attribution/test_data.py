@@ -14,7 +14,7 @@ from fixtures_attribution import OBJECTS, SCENES, write_coco, write_folders
 from quantus_concepts.datasets import CutoutFolder, SceneFolder, write_bam
 from quantus_concepts.datasets.scenes.arranged import Interleaved, PlacedObjects
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, load_data
+from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, Wanted, load_data
 from quantus_concepts.studies.attribution.study import Scoring, score_change
 
 
@@ -33,11 +33,10 @@ def files(tmp_path_factory) -> Path:
 
 
 def load(kind: str, size: int = 64, seed: int = 0, n: tuple[int, int] = (3, 2), **given: object) -> AttributionData:
-    files = {name: given.get(name) for name in ("objects", "annotations", "scenes", "root")}
-    coco = {name: given.get(name) for name in ("object_classes", "min_photographs")}
-    common = {name: given.get(name) for name in ("common_object", "target_scene")}
-    composed = {"n_train": n[0], "n_test": n[1], "test_share": 0.25 if kind != "painted" else 0.1}
-    return load_data(kind, size, seed, files, coco, common, composed)
+    files = {name: given.pop(name, None) for name in ("objects", "annotations", "scenes", "root")}
+    share = 0.25 if kind != "painted" else 0.1
+    wanted = Wanted(image_size=size, seed=seed, n_train=n[0], n_test=n[1], test_share=share, **given)
+    return load_data(kind, files, wanted)
 
 
 def load_folders(files: Path, **changes: object) -> AttributionData:
