@@ -55,6 +55,12 @@ def names(frame: pd.DataFrame, column: str, order: Sequence[str] = ()) -> list[s
     return [name for name in order if name in present] + [name for name in present if name not in order]
 
 
+def arrange(frame: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
+    """Give columns an order, which tables and charts keep: the names given, then others as they come."""
+    ordered = {name: names(frame, name, list(dict.fromkeys(order))) for name, order in orders.items() if name in frame}
+    return frame.assign(**{name: pd.Categorical(frame[name], order) for name, order in ordered.items()})
+
+
 def keys(frame: pd.DataFrame) -> list[str]:
     """Return the columns that say what a number is of."""
     return [column for column in frame.columns if column not in NUMBERS]

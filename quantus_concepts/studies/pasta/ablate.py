@@ -49,11 +49,12 @@ KEYS = ("ablation", "variant", "model", "question", "modality", "measure")
 
 @dataclass(frozen=True)
 class Variant:
-    """One choice: settings of the embedder, and of the plan, that differ from the default."""
+    """One choice: settings of the embedder, of the plan and of its training that differ from the default."""
 
     name: str
     embedding: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     drawn: bool = True
     encoder: str = ""
 
@@ -72,7 +73,7 @@ class Ablation:
 
 _REGRESSED = tuple(Variant(name, plan={"only": kind}) for kind, name in REGRESSORS.items())
 _WEIGHTS = {"cosine": (0.0, 0.001, 0.01), "squared": (1.0, 0.0, 0.01), "ranking": (1.0, 0.001, 0.0)}
-_LOSSES = tuple(Variant(f"without {name}", plan={"weights": weights}) for name, weights in _WEIGHTS.items())
+_LOSSES = tuple(Variant(f"without {name}", training={"weights": weights}) for name, weights in _WEIGHTS.items())
 _MAPS = tuple(Variant(name, {"saliency": name}, drawn=False) for name in ("overlay", "masked"))
 _TEMPLATE = Variant("sentence with template", {"template": "Concepts in explanation: {}"})
 #: By the name that `--tables` takes; numbers are the paper's.
@@ -122,7 +123,7 @@ ABLATIONS = {
     "losses": Ablation(
         "The loss",
         "The paper's sum of three losses, the release's weights and losses, and the paper's without one of the three.",
-        (Variant("paper"), Variant("release", plan={"loss": "release"}), *_LOSSES),
+        (Variant("paper"), Variant("release", training={"loss": "release"}), *_LOSSES),
     ),
 }
 
@@ -236,12 +237,8 @@ def variant_figures(
     folder: RunFolder, ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan
 ) -> pd.DataFrame:
     """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
-    changed: dict[str, Any] = dict(variant.plan)
-    of_training: dict[str, Any] = {key: changed.pop(key) for key in ("loss", "weights") if key in changed}
-    if of_training:
-        # The default weights belong to the default loss.
-        changed["settings"] = replace(plan.settings, **({"weights": None} | of_training))
-    scores, _ = score_splits(folder, ratings, embeddings, replace(plan, **changed))
+    plan = replace(plan, settings=replace(plan.settings, **variant.training), **variant.plan)
+    scores, _ = score_splits(folder, ratings, embeddings, plan)
     # A drawing is of a map.
     frame = agreement(scores.replace({"modality": {DRAWING: "map"}}))
     return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)

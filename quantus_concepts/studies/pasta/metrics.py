@@ -67,7 +67,6 @@ def measure_ratings(
     model: nn.Module | None = None,
     methods: Mapping[str, Callable[..., np.ndarray] | None] | None = None,
     *,
-    thresholds: Sequence[int] = CORRELATED_THRESHOLDS,
     n_samples: int = 10,
     batch_size: int = 64,
     seed: int = 0,
@@ -90,8 +89,17 @@ def measure_ratings(
         maps = torch.cat(
             [resize(each.map.float()[None, None], (images.shape[2], images.shape[3]))[:, 0] for each in explanations]
         )
-        settings: dict[str, Any] = {"thresholds": thresholds, "n_samples": n_samples, "batch_size": batch_size}
-        for name, scores in measure_maps(model, images, maps, explain, seed=seed, **settings).items():
+        measured = measure_maps(
+            model,
+            images,
+            maps,
+            explain,
+            thresholds=CORRELATED_THRESHOLDS,
+            n_samples=n_samples,
+            batch_size=batch_size,
+            seed=seed,
+        )
+        for name, scores in measured.items():
             values[name][rows] = scores
     return values
 
@@ -157,8 +165,9 @@ def run_metrics(
             measured = related(ratings, measure_ratings(ratings, progress=plan.progress), birds.seed)
         else:
             graded = load_ratings(None, n_images, birds.seed)
-            settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": plan.progress}
-            embedder = load_embedder(EMBEDDED, device=plan.device, **settings)
+            embedder = load_embedder(
+                EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress
+            )
             plan = replace(plan, label_names=label_names_of(graded))
             scorer = train_on_ratings(folder, graded, embedder, plan).scorer
             classifier = train_classifier(folder, birds, epochs=classifier_epochs, device=plan.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,16 @@ from quantus_concepts.studies._kit.report import (
     percent,
     three,
 )
-from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
+from quantus_concepts.studies._kit.results import (
+    PAPER,
+    arrange,
+    load_paper,
+    names,
+    one,
+    over_seeds,
+    pick,
+    with_random_range,
+)
 from quantus_concepts.studies.pasta.scorers import (
     CEILING,
     HUMAN,
@@ -136,19 +145,11 @@ def table(
     caption: str = "",
     write: Writer = three,
     /,
-    **orders: Iterable[object],
+    **orders: Sequence[str],
 ) -> Table:
     """Declare a table with its rows in the orders given by column; names that are not in an order come last."""
-    if orders:
-        places = {
-            key: frame[key].map({value: place for place, value in enumerate(dict.fromkeys(order))})
-            for key, order in orders.items()
-        }
-        frame = frame.reset_index(drop=True).loc[
-            pd.DataFrame(places).reset_index(drop=True).sort_values([*orders], kind="stable").index
-        ]
     frame = frame if "text" in frame else with_texts(frame, write)
-    return Table(name, title, frame, rows.split(), [columns], write, caption)
+    return Table(name, title, arrange(frame, **orders), rows.split(), [columns], write, caption)
 
 
 def with_shuffled_range(means: pd.DataFrame, ranges: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import MUTED, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, three, write_report
-from quantus_concepts.studies._kit.results import one, over_seeds, pick
+from quantus_concepts.studies._kit.results import one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.pasta.material import (
     CONTROLS,
     METHODS,
@@ -129,12 +129,11 @@ def slopes(frame: pd.DataFrame) -> pd.DataFrame:
 
 def sizes_report(frame: pd.DataFrame, banner: str) -> Report:
     """Declare the report."""
-    slope_rows = pick(frame, measure=SLOPE)
-    control = one(slope_rows, name="random")
+    slope_rows = with_random_range(pick(frame, measure=SLOPE).rename(columns={"name": "model"}), "random", ["measure"])
     verdicts = [
         Verdict.of(
             f"Are larger networks rated higher? (rating per tenfold size, {name})",
-            against(one(slope_rows, name=name), control),
+            one(slope_rows, model=name),
             write=three,
         )
         for name in METHODS
@@ -158,13 +157,6 @@ def sizes_report(frame: pd.DataFrame, banner: str) -> Report:
         banner=banner,
         links={"networks.csv": "networks.csv"},
     )
-
-
-def against(row: pd.Series | None, control: pd.Series | None) -> pd.Series | None:
-    """Return a row with the interval of its control as the random range."""
-    if row is None or control is None:
-        return row
-    return pd.Series({**row, "random_low": control["low"], "random_high": control["high"]})
 
 
 def sizes_picture(means: pd.DataFrame) -> Picture:

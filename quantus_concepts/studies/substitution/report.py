@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.galleries import draw_gallery
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent
-from quantus_concepts.studies._kit.results import PAPER, UNBOUNDED, join_seeds, load_paper, names, one, pick
+from quantus_concepts.studies._kit.results import PAPER, UNBOUNDED, arrange, join_seeds, load_paper, one, pick
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, answer_rows
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
@@ -299,9 +299,3 @@ def by_labels(cells: pd.DataFrame) -> pd.DataFrame:
     cells = cells.replace({"metric": HEADS, "model": SHORT})
     labels, models = [*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], [*SHORT.values()]
     return arrange(cells, labels=labels, model=models, metric=[*HEADS.values()], source=("ours", PAPER))
-
-
-def arrange(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
-    """Give columns an order: the names given, then others as they come."""
-    ordered = {name: names(cells, name, order) for name, order in orders.items() if name in cells}
-    return cells.assign(**{name: pd.Categorical(cells[name], order) for name, order in ordered.items()})
