@@ -25,12 +25,12 @@ class TieSchedule:
     defaults are ours and may differ from the paper's, which took one set for patterns and another for shapes and
     colours, found by looking at a few birds.
 
-    The effect of a schedule was measured on painted birds (``speed/tied_birds.py`` of the repository: a small diffusion
-    model of eight classes, 36 pairs of class and attribute, 144 images of 24 pixels). The prompt alone showed the
-    requested attribute in 15 % of the images and kept 67 % of the others, these defaults 17 % and 63 %, (0.5, 0.95, 1)
-    22 % and 55 %: the longer the tie, the more of the guide, and none was better at both. A larger model, on a GPU, of
-    sixteen classes and 48 pixels obeyed no better: 14 % and 70 %, (0.2, 0.6, 3) 17 % and 65 %. The defaults stand in
-    between. On photographs none was tried: look at a few pairs of your own before many are generated.
+    The effect of a schedule was measured once on painted birds (a small diffusion model of eight classes, 36 pairs of
+    class and attribute, 144 images of 24 pixels). The prompt alone showed the requested attribute in 15 % of the
+    images and kept 67 % of the others, these defaults 17 % and 63 %, (0.5, 0.95, 1) 22 % and 55 %: the longer the tie,
+    the more of the guide, and none was better at both. A larger model, on a GPU, of sixteen classes and 48 pixels
+    obeyed no better: 14 % and 70 %, (0.2, 0.6, 3) 17 % and 65 %. The defaults stand in between. On photographs none was
+    tried: look at a few pairs of your own before many are generated.
 
     Parameters
     ----------

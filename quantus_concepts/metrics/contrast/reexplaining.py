@@ -138,6 +138,8 @@ class ReExplainingMetric(ConceptMetric):
             return predict_logits(model, images, **explain.predict_kwargs)
 
         # Outputs depend on further arguments of the model, which may be anything.
+        # Not from the explanation's own forward pass: layer ablation and noise in weights give other outputs for the
+        # same images.
         logits = make() if explain.predict_kwargs else share("logits", model, images, make)
         check_outputs(logits, len(images))
         for name, indices in classes.items():
