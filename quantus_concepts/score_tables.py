@@ -212,7 +212,8 @@ def _has_content(column: pd.Series) -> bool:
 
 def _columns(table: pd.DataFrame, digits: int, escape: Callable[[object], str]) -> list[tuple[list[str], bool]]:
     """Return the columns to write: head and cells, and whether they stand on the right."""
-    if not isinstance(table.index, pd.RangeIndex):
+    # An index of whole numbers without a name holds the places of the rows in a longer table.
+    if table.index.name is not None or not pd.api.types.is_integer_dtype(table.index.dtype):
         table = table.reset_index()
     ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
     places = [
@@ -232,7 +233,8 @@ def _for_latex(cells: list[str], column: pd.Series, has_interval: bool) -> None:
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
         return
     if has_interval:
-        cells[0] += f" ({' to '.join(map(escape_latex, INTERVALS[str(column.name)]))})"
+        ends = (end.removeprefix(f"{column.name}_") for end in INTERVALS[str(column.name)])
+        cells[0] += f" ({' to '.join(map(escape_latex, ends))})"
     if str(column.name) == "p" or str(column.name).startswith("p_"):
         cells[1:] = ["" if pd.isna(p) else "$<$ .001" if p < 0.001 else f"{p:.3f}".removeprefix("0") for p in column]
     else:

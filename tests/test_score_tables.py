@@ -128,6 +128,15 @@ def test_a_series_is_a_column():
             function([1, 2])
 
 
+def test_rows_of_a_longer_table_are_written_without_their_places():
+    table = pd.DataFrame({"metric": ["a", "b", "c"], "value": [0.25, 0.5, 1.0]})
+    lines = to_markdown(table[table["value"] < 1].sort_values("value", ascending=False), digits=2).splitlines()
+    assert lines == ["| metric | value |", "| :----- | ----: |", "| b      |  0.50 |", "| a      |  0.25 |"]
+    assert "index" not in to_latex(table[1:].iloc[::-1])
+    assert to_markdown(table.set_index("metric")).startswith("| metric |")
+    assert to_markdown(table.rename_axis("class")[1:]).startswith("| class |")
+
+
 LATEX = r"""\documentclass{article}
 \usepackage{booktabs}
 \begin{document}

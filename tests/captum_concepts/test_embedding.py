@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import Backbone, LayerFeatures, embed
+from quantus_concepts import score_concepts
 from refusals import refusals
+from tiny_models import TinyConceptModel
 
 LEVELS = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).float()
 FEATURES = nn.Conv2d(3, 5, 1)
@@ -109,3 +111,19 @@ def test_errors_of_a_backbone_name_the_shape_of_its_input() -> None:
     with pytest.raises(RuntimeError) as caught:
         embed(nn.Linear(7, 2), [LEVELS / 255])
     assert "type Linear, on images of shape (2, 3, 4, 4)" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_images_of_several_sizes_name_the_remedy(workers):
+    images = [(torch.rand(3, 8, width), 0, torch.tensor([1, 0])) for width in (8, 9)]
+    loader = DataLoader(images, batch_size=2, num_workers=workers)
+    for reads in (lambda: embed(nn.Conv2d(3, 6, 3), loader), lambda: score_concepts(TinyConceptModel(), loader)):
+        with pytest.raises(ValueError, match=r"`loader` to give images of one size.* Pass `image_size`"):
+            reads()
+
+    def broken():
+        raise RuntimeError("of the user's own")
+        yield
+
+    with pytest.raises(RuntimeError, match="of the user's own"):
+        embed(nn.Conv2d(3, 6, 3), broken())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from captum_concepts.support.running import (
 )
 from captum_concepts.texts import in_one_line
 
+T = TypeVar("T")
 #: Fields of a batch, in the order of a tuple; others have a name, in a mapping or a named tuple.
 USUAL = ("images", "labels", "concept_labels", "points")
 #: Names of images and labels in processors and data sets of Hugging Face.
@@ -122,7 +123,8 @@ def embed_batches(
     concepts: list[Tensor] = []
     # A loader draws a seed for its workers, and often its order, from the global generator.
     with keep_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
-        for batch in progress(as_loader(loader), "Embedding images", show=display_progressbar, leave=True):
+        batches = progress(as_loader(loader), "Embedding images", show=display_progressbar, leave=True)
+        for batch in stacked(batches):
             items = _check_batch(batch, required)
             images = floating_images(items["images"])
             if not rows:
@@ -158,6 +160,19 @@ def as_loader(loader: Iterable[LoaderBatch] | Dataset[LoaderBatch], batch_size: 
     # Some data sets give batches.
     images = read_batch(loader[0], "loader")["images"]
     return DataLoader(loader, batch_size=batch_size) if images.ndim == 3 else loader  # type: ignore[return-value]
+
+
+def stacked(batches: Iterable[T]) -> Iterator[T]:
+    """Yield the batches of a loader; a ValueError with the remedy if its images differ in size."""
+    try:
+        yield from batches
+    except RuntimeError as error:
+        if "to be equal size" not in str(error):
+            raise
+        raise ValueError(
+            "Expected argument `loader` to give images of one size, but those of a batch differ and cannot be stacked. "
+            "Pass `image_size` to a data set of this package; otherwise resize and crop in its `transform`."
+        ) from error
 
 
 def gives_in_order(loader: object) -> bool:

@@ -107,8 +107,8 @@ def class_table(groups: list[AttributeGroup], n_classes: int, correlation: float
     # log2, since the product itself overflows.
     if np.log2(sizes).sum() < np.log2(n_classes) + 1:
         raise ValueError(
-            f"Expected argument `n_classes` to be at most half the number of different birds, "
-            f"{int(np.prod(sizes.astype(float)))}, but got {n_classes}. Ask for more concepts (n_concepts) or fewer "
+            f"Expected argument `n_classes` to be at most {int(np.prod(sizes.astype(float))) // 2}, half the number of "
+            f"different birds of these concepts, but got {n_classes}. Ask for more concepts (n_concepts) or fewer "
             "classes (n_classes)."
         )
     rng = np.random.default_rng([seed, 2])

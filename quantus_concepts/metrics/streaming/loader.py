@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from captum_concepts.backbones.embedding import USUAL, check_order, read_batch
+from captum_concepts.backbones.embedding import USUAL, check_order, read_batch, stacked
 from captum_concepts.support.checks import check_shape, to_class_indices, to_numpy, to_points, to_presence, to_tensor
 from captum_concepts.support.running import floating_images
 from quantus_concepts.functional.attribution.regions import check_places
@@ -115,7 +115,7 @@ class ConceptBatches:
 
     def __iter__(self) -> Iterator[ConceptBatch]:
         n_seen = 0
-        for batch in self._loader:
+        for batch in stacked(self._loader):
             concept_batch = self._read_fields(batch, n_seen)
             if not len(concept_batch.images):
                 continue
