@@ -36,6 +36,7 @@ from captum_concepts.support.files import (
 )
 from captum_concepts.support.images import FORMATS, MAX_PIXELS
 from captum_concepts.support.running import progress
+from quantus_concepts.datasets.substitution.pages import unpacked_sizes
 
 if TYPE_CHECKING:
     import pyarrow
@@ -105,6 +106,7 @@ def read_substitution_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
                 raise ValueError(f"its {name} are {shorten(kind)}, expected whole numbers")
         parts, n_in_groups = [np.empty((0, 2), dtype=np.int64)], []
         for group in range(file.num_row_groups):
+            _check_pages(path, file, group, (ATTRIBUTE, BIRD))
             # What the header says of the number of rows is not believed.
             n_in_groups.append(0)
             for batch in file.iter_batches(_BATCH, [group], [ATTRIBUTE, BIRD], use_threads=False):
@@ -130,17 +132,28 @@ def read_images(path: Path, group: int) -> pyarrow.ChunkedArray:
     # One after another: what the header says of their size is not believed.
     images, size = [], 0
     with open_parquet(path) as file:
-        about = file.metadata.row_group(group)
-        columns = (about.column(place) for place in range(about.num_columns))
-        claimed = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == _BYTES)
-        if claimed > MAX_BYTES:
-            raise ValueError(f"the images of row group {group} unpack to more than {MAX_BYTES:,} bytes")
+        _check_pages(path, file, group, (_BYTES,))
         for batch in file.iter_batches(1, [group], [_BYTES], use_threads=False):
             images.append(batch.column(IMAGE))
             size += batch.nbytes
             if size > MAX_BYTES:
                 raise ValueError(f"the images of row group {group} unpack to more than {MAX_BYTES:,} bytes")
     return arrow().chunked_array(images)
+
+
+def _check_pages(path: Path, file: ParquetFile, group: int, names: Sequence[str]) -> None:
+    """Raise if the pages of columns are too large, before they are unpacked; sizes in the footer may be wrong."""
+    about = file.metadata.row_group(group)
+    total = 0
+    with path.open("rb") as pages:
+        for column in map(about.column, range(about.num_columns)):
+            if column.path_in_schema in names:
+                # Without a dictionary its place is 0 or None.
+                start = min(place for place in (column.dictionary_page_offset, column.data_page_offset) if place)
+                for size in unpacked_sizes(pages, start, start + column.total_compressed_size):
+                    total += size
+                    if total > MAX_BYTES:
+                        raise ValueError(f"the {names[0]} of row group {group} unpack to more than {MAX_BYTES:,} bytes")
 
 
 def decode_image(stored: pyarrow.ChunkedArray, row: int, path: Path) -> Tensor:

@@ -6,6 +6,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fixtures_cub import write_cub
 from fixtures_sub import ATTRIBUTES, BIRDS, LABELS, pa, pq, schema, write_release
 from quantus_concepts.datasets import CUB200, SUB, write_sub
 from quantus_concepts.datasets.substitution import sub_files
+from quantus_concepts.datasets.substitution.pages import unpacked_sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore:The images of:UserWarning")
 
@@ -236,5 +238,24 @@ def test_sizes_of_images_in_a_header_are_not_believed(tmp_path: Path, monkeypatc
     in_footer(path, size, 1000)
     assert path.stat().st_size < 100_000
     sub = SUB(tmp_path)
-    with in_room(1 << 29), pytest.raises(ValueError, match=r"test.parquet .* unpack to more than 16,777,216 bytes"):
+    # Pages say so, too, before they are unpacked.
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("unpacked"))
+    with in_room(1 << 28), pytest.raises(ValueError, match=r"test.parquet .* unpack to more than 16,777,216 bytes"):
         sub[0]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"compression": None}]
+)
+def test_sizes_of_pages_are_those_that_a_column_has(tmp_path: Path, options: dict[str, Any]) -> None:
+    texts = [str(number).encode() * number for number in range(300)]
+    path = tmp_path / "test.parquet"
+    pq.write_table(pa.table({"a": texts, "b": range(300)}), path, data_page_size=1000, **options)
+    for column in map(pq.ParquetFile(path).metadata.row_group(0).column, range(2)):
+        start = min(place for place in (column.dictionary_page_offset, column.data_page_offset) if place)
+        with path.open("rb") as file:
+            sizes = list(unpacked_sizes(file, start, start + column.total_compressed_size))
+        # The column's own number counts the headers as well.
+        assert sum(sizes) < column.total_uncompressed_size < sum(sizes) + 1000 * len(sizes)
+    with path.open("rb") as file, pytest.raises((ValueError, IndexError, KeyError)):
+        list(unpacked_sizes(file, 1, path.stat().st_size))
