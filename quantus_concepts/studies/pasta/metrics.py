@@ -49,6 +49,8 @@ from quantus_concepts.studies.pasta.votes import EXPLAINER, IMAGE, MODALITY, exp
 
 RISE, MASK_ERROR = "RISE", "MAE"
 SHARE = "share between"
+#: Most verdicts of a report.
+MOST_VERDICTS = 9
 #: Birds of the explained network that are rated and measured, at most.
 N_MEASURED = 24
 
@@ -343,9 +345,11 @@ def metrics_report(measured: Measured) -> Report:
         reference=0,
     )
     means = pick(related_rows, table="11", measure=questions)
+    asked = metric_verdicts(measured)
     return Report(
         "PASTA-score: do other metrics follow the votes?",
-        [*said_verdicts(means, ratings), *metric_verdicts(measured)][:8],
+        # What the raters said comes first, and is left out before any answer.
+        [*said_verdicts(means, ratings)[: max(1, MOST_VERDICTS - len(asked))], *asked],
         Picture(
             "metrics", figure, "Correlation of metrics with the votes on the same explanations; low is good in Q5."
         ),

@@ -113,6 +113,12 @@ def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Cal
     results = pd.read_csv(folder / "results.csv")
     assert {"2", "8", "10", "11"} <= set(results["table"].astype(str))
     assert (results["model"] == "paper").sum() == 6
+    verdicts = pd.read_csv(folder / "tables/verdicts.csv")["question"].tolist()
+    assert len(verdicts) == 9
+    assert verdicts[0].startswith("Simulated raters on")
+    # Each of the seven metrics has its answer, and the marked pixels.
+    assert len([text for text in verdicts if "follow the votes" in text]) == 7
+    assert "marked pixels" in verdicts[-1]
     page = (folder / "report.html").read_text(encoding="utf-8")
     HTMLPage(page)
     assert "Simulated raters" in page
