@@ -94,6 +94,13 @@ def test_a_column_beside_random_banks_that_share_the_passes():
     assert model.features.calls == 9
     np.testing.assert_allclose(own["value"], scores_of(model).mean(), rtol=1e-4)
     assert set(table["model"]) == {"model", "control"}
+    # Truth of the metric's own is shared by all models, too.
+    without = torch.stack([hide_part(IMAGES, POINTS[:, p : p + 1]) for p in range(3)], 1)
+    for given in ({"points": POINTS}, {"points": POINTS, "without": without}):
+        model.features.calls = 0
+        bound = score_concepts(model, loader, [Locality([0, 1], **given)], controls=banks).query("metric == 'locality'")
+        assert model.features.calls == 9
+        np.testing.assert_allclose(bound["value"], table["value"], rtol=1e-4)
     images = score_concepts(model, loader, metrics, truth=truth, per_image=True).query("metric == 'locality'")
     np.testing.assert_allclose(images["value"], scores_of(model), rtol=1e-4)
     every = score_concepts(model, loader, "all", truth=truth)

@@ -55,6 +55,7 @@ class Loaded:
         self.prepared: dict[Hashable, Any] = {}
         # Backbones are kept as well: another one could get the id of a freed one.
         self._features: dict[Hashable, tuple[nn.Module, Tensor]] = {}
+        self._bound: dict[int, tuple[np.ndarray, Tensor]] = {}
 
     def features(self, model: ConceptModel, *, before: bool = False) -> Tensor | None:
         """Return the features of a model's backbone; None for a model that takes none."""
@@ -66,6 +67,13 @@ class Loaded:
             self._features[key] = module, backbone_features(model, images)  # type: ignore[arg-type]
         return self._features[key][1]
 
+    def bound(self, array: np.ndarray, first: int) -> Tensor:
+        """Return the rows of a metric's own truth that are of this batch: one tensor, which all models share."""
+        if id(array) not in self._bound:
+            begin = self.number - first
+            self._bound[id(array)] = array, torch.as_tensor(array[begin : begin + len(self.images)])
+        return self._bound[id(array)][1]
+
 
 class StreamBatch(Batch):
     """A batch of a loader for one of its models."""
@@ -76,12 +84,12 @@ class StreamBatch(Batch):
         inputs = images if shares_features(model) else to_model(model.concept_predictor, images)
         super().__init__(model, inputs, None, loaded.truth)
         self.number, self.threshold, self.kinds = loaded.number, watched.threshold, watched.kinds
-        self._loaded, self._shared = loaded, loaded.prepared
+        self.loaded, self._shared = loaded, loaded.prepared
 
     @cached_property
     def features(self) -> Tensor | None:
         """The output of the backbone, if the model shares it."""
-        return self._loaded.features(self.model)
+        return self.loaded.features(self.model)
 
     @cached_property
     def outputs(self) -> ConceptOutputs:
@@ -91,7 +99,7 @@ class StreamBatch(Batch):
     @cached_property
     def before(self) -> ConceptOutputs | None:
         """Outputs of the images before a substitution; None without such images."""
-        images, features = self._loaded.before, self._loaded.features
+        images, features = self.loaded.before, self.loaded.features
         return None if images is None else concept_outputs(self.model, images, features(self.model, before=True))
 
 
@@ -152,7 +160,7 @@ class _Kept:
         self._families: list[tuple[list[Observer], Keeper]] = []
         self._waiting: dict[int, list[Batch]] = {}
 
-    def add(self, batch: Batch, first: int) -> None:
+    def add(self, batch: StreamBatch, first: int) -> None:
         watched = self._watched
         shape = (batch.logits.shape[1], batch.values.shape[1])
         if not self._families:
@@ -161,9 +169,8 @@ class _Kept:
         for metrics, keeper in self._families:
             part, metric = batch, metrics[0]
             if bound := metric.bound_truth:
-                rows = slice(batch.number - first, batch.number - first + len(batch))
                 part = batch.with_truth(
-                    batch.truth | {name: torch.as_tensor(array[rows]) for name, array in bound.items()}
+                    batch.truth | {name: batch.loaded.bound(array, first) for name, array in bound.items()}
                 )
             if metric.makes_maps and watched.stride > 1:
                 places = np.flatnonzero((np.arange(len(batch)) + batch.number + watched.offset) % watched.stride == 0)
