@@ -30,6 +30,7 @@ from quantus_concepts.studies._kit.options import (
 )
 
 _WHAT = "Images and concepts"
+_EXAMPLE = "explain zebra.jpg --concepts FOLDER --backbone resnet18, for instance"
 _LIBRARIES = ("torchvision", "timm", "open_clip", "transformers")
 _WITH_TEXTS = ("open_clip:", "transformers:CLIPModel:", "transformers:SiglipModel:")
 
@@ -121,11 +122,12 @@ def explain(
     if len(named) > 1:
         raise ValueError(f"Expected one of {', '.join(sources)} but got {' and '.join(named)}.")
     if image and not named:
-        raise ValueError("Expected `--concepts`, `--text` or `--cbm` with a photograph but got none.")
+        wanted = "`--concepts`, `--text` or `--cbm` with a photograph"
+        raise ValueError(f"Expected {wanted}, and the network as `--backbone`, but got none: {_EXAMPLE}.")
     if (named or network != SMALL) and not image:
         raise ValueError(f"Expected a photograph with `{named[0] if named else '--backbone'}` but got none.")
     if image and network == SMALL and cbm is None:
-        raise ValueError("Expected `--backbone` with a photograph: the network that is explained.")
+        raise ValueError(f"Expected `--backbone` with a photograph, the network that is explained: {_EXAMPLE}.")
     if text and not network.startswith(_WITH_TEXTS):
         raise ValueError(
             "Expected `--backbone` to be a model that reads texts with `--text`, open_clip:ViT-B-32:openai or "

@@ -23,7 +23,7 @@ from captum_concepts.models.chain import make_linear
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
 from captum_concepts.support.files import image_files, list_some, printable
-from captum_concepts.support.images import load_pixels
+from captum_concepts.support.images import image_head, load_pixels
 from captum_concepts.support.running import progress, tensor_output
 from captum_concepts.texts import readable_name
 from quantus_concepts.datasets import PaintedBirds
@@ -103,6 +103,12 @@ def photographs(
     download: bool = False,
 ) -> Shown:
     """Return a concept model, from a folder of concepts, texts or a file, and photographs."""
+    paths = [photo for path in paths for photo in (image_files(path, IMAGE_SUFFIXES) if path.is_dir() else [path])]
+    if not paths:
+        raise ValueError(f"Expected photographs ({', '.join(IMAGE_SUFFIXES)}) but the folder holds none.")
+    for path in paths:
+        # Before directions are fitted, which may take minutes.
+        image_head(path)
     if texts:
         model, form = _of_texts(source, list(texts))
     elif cbm is not None:
@@ -111,9 +117,6 @@ def photographs(
         model, form = _of_folder(source, concepts)
     else:
         raise ValueError("Expected concepts, texts or the file of a concept model but got none.")
-    paths = [photo for path in paths for photo in (image_files(path, IMAGE_SUFFIXES) if path.is_dir() else [path])]
-    if not paths:
-        raise ValueError(f"Expected photographs ({', '.join(IMAGE_SUFFIXES)}) but the folder holds none.")
     pictures = torch.stack([form.read(path) for path in paths])
     names = [path.stem for path in paths]
     # Their paths where two have the same name.

@@ -93,6 +93,14 @@ def test_images_that_are_all_alike_are_refused_in_a_sentence(place: Path, capsys
     Image.new("L", (100_000, 1)).save("long.png")
     assert main(["explain", "long.png", *FOLDER, "--device", "cpu", "--no-progress", "--out", "long"]) == 2
     assert "one side is over 200 times the other" in capsys.readouterr().err
+    # Before the concepts are read.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quantus_concepts.studies.explain.study._of_folder", lambda *_: pytest.fail("fitted"))
+        assert main(["explain", "photos/0.png", "long.png", *FOLDER, "--device", "cpu", "--out", "long"]) == 2
+    assert "one side is over 200 times the other" in capsys.readouterr().err
+    for words in ((), FOLDER[:2]):
+        assert main(["explain", "photos/0.png", *words, "--device", "cpu", "--out", "none"]) == 2
+        assert "explain zebra.jpg --concepts FOLDER --backbone resnet18, for instance" in capsys.readouterr().err
     for path in Path("concepts").rglob("*.png"):
         Image.new("RGB", (24, 20), (9, 9, 9)).save(path)
     assert main(["explain", "photos/0.png", *FOLDER, "--device", "cpu", "--no-progress", "--out", "alike"]) == 2
