@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
+from PIL import Image
 
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import BAND, INK, dots, lines, png, report_style, svg
@@ -78,6 +80,19 @@ def test_lines_have_a_place_for_each_number_and_a_band():
     assert by_series == [[pytest.approx(10), pytest.approx(30)], [90]]
     assert legend(ax) == ["95 % of random baselines", "a", "b"]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["one", "three"]
+
+
+@pytest.mark.parametrize("save_first", [png, svg])
+def test_long_names_of_rows_are_inside_the_picture(save_first):
+    names = ["nape color: white", "bill length: about the same as head", *map(str, range(10))]
+    with report_style():
+        figure, _ = dots(
+            pd.DataFrame({"row": names, "value": 0.5, "low": np.nan, "high": np.nan}), "row", label="share"
+        )
+    save_first(figure)
+    picture = np.asarray(Image.open(io.BytesIO(png(figure))).convert("L"))
+    assert (picture[:, :3] == 255).all()
+    assert (picture[:, 3:] < 100).any()
 
 
 def test_any_name_is_drawn_as_it_is():
