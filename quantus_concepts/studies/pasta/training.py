@@ -315,8 +315,9 @@ def ranked_rows(scored: pd.DataFrame, ratings: RatedExplanations, question: str)
     low_is_good = QUESTIONS[question].low_is_good
     ranked = pick(scored, question=question).sort_values("score", ascending=low_is_good, kind="stable")
     ends = {"best": ranked, "worst": ranked[::-1]}
+    count = min(N_RANKED, max(1, ranked["explainer"].nunique() // 2))
     return {
-        name: [_ranked_row(row, ratings) for row in rows.drop_duplicates("explainer")[:N_RANKED].to_dict("records")]
+        name: [_ranked_row(row, ratings) for row in rows.drop_duplicates("explainer")[:count].to_dict("records")]
         for name, rows in ends.items()
     }
 
@@ -345,7 +346,7 @@ def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -
     ranked = [
         Picture(
             name,
-            draw_gallery(["image", "explanation"], rows),
+            draw_gallery(["image", "explanation"], rows, cell=1.4),
             f"Explanations with the {name} score ({used.question}), one of each explainer.",
         )
         for name, rows in ranked_rows(pick(scored, seed=scored["seed"].min()), ratings, used.question).items()

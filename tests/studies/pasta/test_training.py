@@ -229,3 +229,17 @@ def test_refusals(
     Path("empty").mkdir()
     assert main(["pasta", "train", "--data", str(release), *QUICK, *shlex.split(arguments)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_best_and_the_worst_are_of_different_explainers_and_lists_have_their_image() -> None:
+    ratings = made_ratings(12, 9)
+    _, scores, _, _, _ = made_outcome(ratings, ("Q1",), 1)
+    scored = scores[scores["model"] == SCORER]
+    found = training.ranked_rows(scored, ratings, "Q1")
+    explainers = {name: [row.label.partition(":")[0] for row in rows] for name, rows in found.items()}
+    assert all(len(names) == len(set(names)) for names in explainers.values())
+    best = scored.sort_values("score", ascending=False, kind="stable")
+    assert explainers["best"] == list(dict.fromkeys(best["explainer"]))[: len(explainers["best"])]
+    rows = [row for rows in found.values() for row in rows]
+    assert all(isinstance(row.cells[0], np.ndarray) for row in rows)
+    assert any(row.label.startswith("list") for row in rows)
