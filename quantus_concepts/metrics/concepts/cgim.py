@@ -137,6 +137,7 @@ class CGIM(ConceptMetric):
     sample_truth = ("labels",)
     reads_correctness = True
     family = ("class_concepts",)
+    class_concepts: np.ndarray
     #: "", or in place of the model's importance one that is the same everywhere.
     baseline = ""
 

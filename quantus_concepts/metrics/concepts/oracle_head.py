@@ -103,6 +103,7 @@ class OracleHead(ConceptMetric):
     sample_truth = ("concept_labels", "labels")
     reads_correctness = True
     family = ("class_concepts", "threshold")
+    class_concepts: np.ndarray
 
     def __init__(
         self,

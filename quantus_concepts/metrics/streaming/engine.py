@@ -167,7 +167,8 @@ class _Kept:
             self._families = self._find_families(batch)
         self._facts.add(Facts(labels=batch.true_classes.int(), predicted=batch.clusters, shape=shape))
         for metrics, keeper in self._families:
-            part, metric = batch, metrics[0]
+            part: Batch = batch
+            metric = metrics[0]
             if bound := metric.bound_truth:
                 part = batch.with_truth(
                     batch.truth | {name: batch.loaded.bound(array, first) for name, array in bound.items()}
