@@ -14,6 +14,8 @@ from quantus_concepts.metrics.concepts.names import INTERVENED, RANDOM_RANGE
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.verdicts import RANKINGS, with_verdicts
 
+#: Means of scores that cancel miss 0 by so much.
+_ROUNDING = 1e-15
 #: The ranking of a headline, fixed before looking.
 RANKING = RANKINGS[0]
 
@@ -271,7 +273,7 @@ def _round_text(number: float, digits: int) -> str:
     """Return a number with so many digits, and one that they would make a 0 by its power of ten."""
     if pd.isna(number):
         return ""
-    value = float(number)
+    value = 0.0 if abs(number) <= _ROUNDING else float(number)
     return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else f"{value:.{digits}f}"
 
 

@@ -62,6 +62,8 @@ def test_markdown_by_hand(summary: pd.DataFrame) -> None:
     table = pd.DataFrame({"value": [math.nan, 1e-7, 0.0], "alpha": [1.0, 3.0, math.nan], "b": [True, False, True]})
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in to_markdown(table).splitlines()]
     assert cells[2:] == [["undefined", "1", "True"], ["1.0e-07", "3", "False"], ["0.000", "", "True"]]
+    # What misses 0 by rounding is 0.
+    assert to_markdown(pd.Series([-3.7e-17])).splitlines()[2] == "| 0.000 |"
     pivot = pd.DataFrame([[0.5, 1.0]], index=pd.Index(["a"], name="method"), columns=["m", "n"])
     assert to_markdown(pivot, 1).splitlines()[2] == "| a      |  0.5 |  1.0 |"
 

@@ -347,7 +347,8 @@ class CLM(ConceptMetric):
         def reasons() -> dict[str, Counted]:
             unseen = observed.hidden[:, own, : self.top_l].all(1).numpy()
             masks = {"the model's importances are not finite": ~(norms < np.inf), ZERO: norms == 0}
-            masks[f"no part of the first {self.top_l} concepts is visible"] = ranks & unseen
+            first = "the first concept" if self.top_l == 1 else f"the first {self.top_l} concepts"
+            masks[f"no part of {first} is visible"] = ranks & unseen
             masks["the model's maps are not finite"] = np.isnan(scores) & ranks & ~unseen
             return counted(masks, n)
 
