@@ -123,7 +123,8 @@ ABLATIONS = {
     "losses": Ablation(
         "The loss",
         "The paper's sum of three losses, the release's weights and losses, and the paper's without one of the three.",
-        (Variant("paper"), Variant("release", training={"loss": "release"}), *_LOSSES),
+        # The default weights belong to the default loss.
+        (Variant("paper"), Variant("release", training={"loss": "release", "weights": None}), *_LOSSES),
     ),
 }
 

@@ -48,6 +48,8 @@ from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, 
 from quantus_concepts.studies.pasta.votes import EXPLAINER, IMAGE, MODALITY, explainer_means, vote_means
 
 RISE, MASK_ERROR = "RISE", "MAE"
+#: The correlation of two measures of methods, by their means.
+ACROSS = "SCC of means"
 SHARE = "share between"
 #: Most verdicts of a report.
 MOST_VERDICTS = 9
@@ -280,7 +282,7 @@ def related(
     if more and MASK_ERROR in more:
         statistic = partial(across_explainers, first=MASK_ERROR, second=SCORER)
         human = with_baseline(explanations, statistic, SCORER, seed)
-        parts.append(pd.DataFrame([human | {"table": "2", "measure": "SCC of means"}]))
+        parts.append(pd.DataFrame([human | {"table": "2", "measure": ACROSS}]))
         parts.append(paper_table(2).rename(columns={"row": EXPLAINER}).drop(columns="p"))
     return Measured(ratings, explanations, pd.concat(parts, ignore_index=True))
 
@@ -317,7 +319,7 @@ def metric_verdicts(measured: Measured) -> list[Verdict]:
         Verdict.of(f"Does {row['metric']} follow the votes? (SCC, {row['question']})", row, write=number)
         for row in rows
     ]
-    for row in pick(measured.related, measure="SCC of means").to_dict("records"):
+    for row in pick(measured.related, measure=ACROSS).to_dict("records"):
         text = "Do methods nearer to the marked pixels score higher? (SCC of MAE and score; below 0: yes)"
         verdicts.append(Verdict.of(text, row, write=number))
     return verdicts
@@ -397,6 +399,9 @@ def human_table(frame: pd.DataFrame) -> Table:
     heads = {MASK_ERROR: "MAE (low is good)", SCORER: SCORER, "Q1": "votes, Q1"}
     rows = pick(frame[frame["model"] != "paper"] if "model" in frame else frame, measure=list(heads))
     rows = rows[rows[EXPLAINER].notna()]
+    # The number that the verdict is about, below the methods that it is of.
+    across = pick(frame, measure=ACROSS).assign(measure=SCORER, **{EXPLAINER: "SCC with MAE, over methods"})
+    rows = pd.concat([rows, across], ignore_index=True)
     rows = rows.assign(measure=rows["measure"].map(heads))
     title = "Difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating"
     caption = "As the paper's Table 2. Small numbers are 95 % intervals."

@@ -33,7 +33,7 @@ from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import dots
-from quantus_concepts.studies._kit.report import Picture, Section, Verdict, number, three, write_report
+from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
 from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
@@ -42,6 +42,7 @@ from quantus_concepts.studies.pasta.report import (
     paper_table,
     said_section,
     said_verdicts,
+    table,
     training_report,
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings
@@ -385,8 +386,19 @@ def use_sections(used: Uses, scored: pd.DataFrame, ratings: RatedExplanations) -
         Section(
             "Choosing the explainer for each image",
             [chosen, Picture("wins", plot_mixture(used.mixture)[0], "How often each explainer has the best score.")],
+            [faithfulness_table(faithful)],
         ),
         Section("Steering RISE", [steered]),
         Section("Perturbations", folded=pictures),
         *metric_sections(used.measured),
     ]
+
+
+def faithfulness_table(faithful: pd.DataFrame) -> Table:
+    """Return the mean faithfulness of the choice, of each explainer alone and of their average, and what it gains."""
+    ends = {"value": "difference", "low": "difference_low", "high": "difference_high"}
+    difference = faithful.assign(**{name: faithful[column] for name, column in ends.items()}, head="choice less this")
+    frame = pd.concat([faithful.assign(head="mean"), difference])
+    caption = "Small numbers are 95 % intervals over images; the difference is paired."
+    title = "Faithfulness of the choice and of each explainer"
+    return table("faithfulness-by-explainer", title, frame, "name", "head", caption)
