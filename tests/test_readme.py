@@ -31,6 +31,10 @@ def test_the_first_example_prints_the_table_below_it(capsys: pytest.CaptureFixtu
     )
 
 
+def test_installed_and_run_in_one_line() -> None:
+    assert "python -m pip install . && quantus-concepts benchmark concepts\n" in blocks("bash")
+
+
 def test_the_longer_example(capsys: pytest.CaptureFixture[str]) -> None:
     _, code = blocks("python")
     # As far as the numbers say nothing of what runs.
