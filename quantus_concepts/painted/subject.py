@@ -226,7 +226,7 @@ class OracleModel(nn.Module):
     # content, so that it is evaluated by the same program. Maps are Gaussians at the part's centre (of several
     # places the highest counts), zero where the part is not visible or a concept has none.
 
-    #: It knows nothing of images that a metric changes (`Locality`).
+    #: It has no answer for images that a metric changes (`Locality`).
     answers_changed_images = False
 
     concept_labels: Tensor

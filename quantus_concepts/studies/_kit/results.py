@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from quantus_concepts.functional.statistics.intervals import CONFIDENCE
+from quantus_concepts.functional.statistics.intervals import CONFIDENCE, t_quantile
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 PAPER = "paper"
@@ -148,7 +148,8 @@ def seed_intervals(values: pd.DataFrame, low: pd.DataFrame, high: pd.DataFrame, 
     # The longer side: the other one may be clipped at the end of the scale.
     errors = pd.DataFrame(np.fmax(values - low, high - values)) / stats.norm.ppf((1 + CONFIDENCE) / 2)
     error = np.fmax(values.std(axis=1) / np.sqrt(n), np.sqrt((errors**2).sum(axis=1)) / n)
-    half = (stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * error).mask(error <= _ROUNDING * values.abs().max(axis=1))
+    quantiles = (n - 1).map({freedom: t_quantile(freedom) for freedom in set(n - 1)})
+    half = (quantiles * error).mask(error <= _ROUNDING * values.abs().max(axis=1))
     return np.stack([np.maximum(bounds[:, 0], mean - half), np.minimum(bounds[:, 1], mean + half)], axis=1)
 
 
