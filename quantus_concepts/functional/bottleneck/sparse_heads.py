@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softshrink
 
 from captum_concepts.support.checks import check_axes, check_finite, check_whole
 from captum_concepts.texts import in_one_line
@@ -183,8 +184,7 @@ def elastic_net_path(
         for _ in range(n_iterations):
             gradient = (torch.softmax(design @ moved.T, 1) - truth).T @ design / n
             weights = moved - step * gradient
-            shrunk = weights[:, :-1].abs() - step * penalty * _MIX
-            weights[:, :-1] = weights[:, :-1].sign() * shrunk.clamp(min=0) / (1 + step * penalty * (1 - _MIX))
+            weights[:, :-1] = softshrink(weights[:, :-1], step * penalty * _MIX) / (1 + step * penalty * (1 - _MIX))
             momentum, last = (1 + math.sqrt(1 + 4 * momentum**2)) / 2, momentum
             moved = weights + (last - 1) / momentum * (weights - previous)
             previous = weights
