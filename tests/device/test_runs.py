@@ -81,6 +81,7 @@ from quantus_concepts import (
     optimise_patch,
     score_concepts,
     score_contrasts,
+    score_discovered,
     score_relative,
     score_substitutions,
 )
@@ -177,18 +178,26 @@ def run_patches(device: torch.device, n: int) -> Any:
     return on_images(lambda n: IIR(patch=patch))(device, n)
 
 
-def run_concepts(device: torch.device, n: int) -> Any:
+def run_concepts(device: torch.device, n: int, metrics: Any) -> Any:
     arrays = (IMAGES, CLASSES, CONCEPT_LABELS, POINTS)
     images, labels, concepts, points = (torch.from_numpy(array[:n]) for array in arrays)
     loader = DataLoader(TensorDataset(images, labels, concepts, points.float()), BATCH)
     return score_concepts(
         {"own": concept_model(device), "CBM": cbm(device)},
         loader,
-        UsualMetrics(top_l=[1, 2]),
+        metrics,
         class_concepts=CLASS_CONCEPTS,
         truth={"part_of_concept": PARTS},
         value_threshold=0.0,
     )
+
+
+def run_discovered(device: torch.device, n: int) -> Any:
+    model = cbm(device)
+    head = nn.Linear(model.bank.cavs.shape[1], N_CLASSES).to(device)
+    nn.init.eye_(head.weight)
+    nn.init.zeros_(head.bias)
+    return score_discovered(model.features, model.bank, torch.from_numpy(IMAGES[:n]), head, n_splits=2)
 
 
 def run_substitutions(device: torch.device, n: int) -> Any:
@@ -241,7 +250,9 @@ def patches(device: torch.device, n: int) -> Any:
 
 COLLECTORS: dict[str, Run] = {
     "IIR with patches": run_patches,
-    "score_concepts": run_concepts,
+    "score_concepts": partial(run_concepts, metrics=UsualMetrics(top_l=[1, 2])),
+    "score_concepts by all metrics": partial(run_concepts, metrics="all"),
+    "score_discovered": run_discovered,
     "score_substitutions": run_substitutions,
     "score_contrasts": run_contrasts,
     "score_relative": run_relative,

@@ -110,8 +110,9 @@ def intervention_ranks(
     weights = None if weights is None else to_floats("weights", weights)
     check_axes(values=(values, "N L"), targets=(targets, "N L"), weights=(weights, "N L"))
     n, n_concepts = values.shape
-    member = checked_groups(groups, n_concepts).to(values.device)
-    n_groups = int(member.max()) + 1
+    member = checked_groups(groups, n_concepts)
+    # Counted where they are given: on the model's device it would wait for every batch.
+    n_groups, member = int(member.max()) + 1, member.to(values.device)
     if order == "random":
         urgency = torch.as_tensor(_draws(seed, first, n, n_groups), dtype=torch.float32).to(values.device)
     else:
@@ -197,4 +198,5 @@ def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None
 
 def _means(scores: Tensor, member: Tensor, n_groups: int) -> Tensor:
     sums = scores.new_zeros(len(scores), n_groups).index_add_(1, member, scores)
-    return sums / torch.bincount(member, minlength=n_groups)
+    # Not `bincount`, whose output's size a GPU has to be asked for.
+    return sums / scores.new_zeros(n_groups).index_add_(0, member, scores.new_ones(len(member)))
