@@ -128,7 +128,7 @@ def test_what_cannot_be_downloaded_is_explained(monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "get_session", Session)
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *args, **kwargs: None)
-    with pytest.raises(ValueError, match=r"Name or service not known.*--encoder-weights FILE"):
+    with pytest.raises(ValueError, match=r"Name or service not known.*--encoder-weights FILE.*--encoder embedded"):
         as_encoder("siglip").encode_images(IMAGES)
     config = CONFIG | {"text_cfg": CONFIG["text_cfg"] | {"hf_tokenizer_name": "timm/ViT-B-16-SigLIP"}}
     with pytest.raises(ValueError, match=r"The tokenizer of tiny .*--encoder-tokenizer FOLDER"):

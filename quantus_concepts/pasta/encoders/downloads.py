@@ -42,7 +42,7 @@ def fetch_weights(name: str, source: Mapping[str, Any], download: Callable[[Mapp
         raise ValueError(
             f"The weights of {name} are not on this machine and cannot be downloaded "
             f"({first_line(error)}): fetch {address} and name the file with --encoder-weights FILE "
-            "(argument `pretrained`)."
+            "(argument `pretrained`). --encoder embedded tries everything without weights."
         ) from None
 
 
