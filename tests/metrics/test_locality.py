@@ -101,6 +101,13 @@ def test_a_column_beside_random_banks_that_share_the_passes():
         bound = score_concepts(model, loader, [Locality([0, 1], **given)], controls=banks).query("metric == 'locality'")
         assert model.features.calls == 9
         np.testing.assert_allclose(bound["value"], table["value"], rtol=1e-4)
+    # Two metrics with different truth: each hides the parts once, whatever the number of banks.
+    model.features.calls = 0
+    both = {"discs": Locality([0, 1], POINTS), "without": Locality([0, 1], POINTS, without)}
+    found = score_concepts(model, loader, both, controls=banks).set_index("metric").loc
+    assert model.features.calls == 15
+    for name in both:
+        np.testing.assert_allclose(found[name]["value"], table["value"], rtol=1e-4)
     images = score_concepts(model, loader, metrics, truth=truth, per_image=True).query("metric == 'locality'")
     np.testing.assert_allclose(images["value"], scores_of(model), rtol=1e-4)
     every = score_concepts(model, loader, "all", truth=truth)

@@ -93,11 +93,13 @@ class Batch:
 
     def prepared_truth(self, key: Hashable, name: str, device: Any, prepare: Callable[[Tensor, Any], Any]) -> Any:
         """Return what `prepare` makes of ground truth for a device, once for all models of a batch."""
-        known = self._shared.get((key, device))
-        # The truth is kept as well: another array could get the identity of a freed one.
-        if known is None or known[0] is not self.truth[name]:
-            known = self._shared[key, device] = self.truth[name], prepare(torch.as_tensor(self.truth[name]), device)
-        return known[1]
+        truth = self.truth[name]
+        # Two metrics may have truth of their own of one name.
+        place = key, id(truth), device
+        if place not in self._shared:
+            # The truth is kept as well: another array could get the identity of a freed one.
+            self._shared[place] = truth, prepare(torch.as_tensor(truth), device)
+        return self._shared[place][1]
 
     @cached_property
     def features(self) -> Tensor | None:
