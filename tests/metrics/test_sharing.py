@@ -53,8 +53,11 @@ def run(
     return results, model.runs - before
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize(("names", "n_methods"), [(("CEM",), 1), (("CGIM", "CEM", "CLM"), 3)])
-def test_the_backbone_sees_each_image_once_in_a_block(names, n_methods, model, images):
+def test_the_backbone_sees_each_image_once_in_a_block(names, n_methods, channels_last, model, images):
+    if channels_last:  # in memory, as photographs are stored
+        images = images.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)
     alone, n_alone = run(quantus.evaluate, model, images, names, n_methods)
     assert n_alone == len(names) * n_methods * N // BATCH
     with shared_passes():

@@ -460,8 +460,10 @@ def nanmean(scores: Numbers) -> float:
 
 def _check_inputs(model: nn.Module | None, x_batch: Numbers, y_batch: Numbers) -> tuple[np.ndarray, np.ndarray]:
     """Return samples and classes as arrays, or raise for those no metric can work with."""
-    # Torch knows no negative strides.
-    inputs = np.ascontiguousarray(to_array("x_batch", x_batch))
+    inputs = to_array("x_batch", x_batch)
+    # Torch knows no negative strides. Any other array stays as it is: a block finds what it shares by its place.
+    if min(inputs.strides, default=0) < 0:
+        inputs = inputs.copy()
     if model is not None and not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {what}.")
