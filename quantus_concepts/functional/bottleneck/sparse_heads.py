@@ -179,10 +179,12 @@ def elastic_net_path(
     weights = values.new_zeros(n_classes, design.shape[1])
     weights[:, -1] = share.log()
     path = []
+    # Classes first: a softmax over few classes is slow along the last axis.
+    truth = truth.T.contiguous()
     for penalty in (largest * torch.logspace(0, -3, n_steps)).tolist():
         previous, moved, momentum = weights, weights, 1.0
         for _ in range(n_iterations):
-            gradient = (torch.softmax(design @ moved.T, 1) - truth).T @ design / n
+            gradient = (torch.softmax(moved @ design.T, 0) - truth) @ design / n
             weights = moved - step * gradient
             weights[:, :-1] = softshrink(weights[:, :-1], step * penalty * _MIX) / (1 + step * penalty * (1 - _MIX))
             momentum, last = (1 + math.sqrt(1 + 4 * momentum**2)) / 2, momentum
