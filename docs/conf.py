@@ -18,6 +18,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(HERE / "examples"), os.environ.get("PYTHONPATH")])
 )
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Kernels run side by side (-j): several threads each would take more processor time and no less of yours.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Of libraries that autodoc imports in this process.
 warnings.filterwarnings("ignore")
 

@@ -10,6 +10,7 @@ from typing import Any
 import nbformat
 from myst_nb.core.read import read_myst_markdown_notebook
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 FOLDER = "notebooks"
 INSTALL = "%pip install --quiet quantus-concepts scikit-image"
@@ -54,6 +55,20 @@ def add_links(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"^(# .+)$", below, text, count=1, flags=re.M)
 
 
+def spread_notebooks(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Spread executed pages evenly over the list of pages, of which each process of `-j` reads a part at a time.
+
+    In the order of their names all of them are in the last part, which one process reads while the others wait.
+    """
+    pages = [
+        name for name in docnames if is_notebook(env.doc2path(name).read_text("utf-8"))
+    ]
+    rest = [name for name in docnames if name not in pages]
+    for number, page in enumerate(pages):
+        rest.insert(number * len(docnames) // len(pages), page)
+    docnames[:] = rest
+
+
 def write_notebooks(app: Sphinx, error: Exception | None) -> None:
     """Write the notebook of every executed page next to the built pages."""
     if error is not None or app.builder.format != "html":
@@ -69,7 +84,8 @@ def write_notebooks(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register both."""
+    """Register all three."""
+    app.connect("env-before-read-docs", spread_notebooks)
     app.connect("source-read", add_links)
     app.connect("build-finished", write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

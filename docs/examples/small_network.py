@@ -36,7 +36,8 @@ def train(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, max_lr=5e-3, total_steps=steps
     )
-    network.train()
+    # Faster on a CPU.
+    network.to(memory_format=torch.channels_last).train()
     for _ in range(epochs):
         for rows in torch.randperm(len(images), generator=generator).split(50):
             optimiser.zero_grad()
