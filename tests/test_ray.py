@@ -16,8 +16,10 @@ import pytest
 
 import range_scorers
 from fixtures_commands import write_own_images
+from golden.runs import smaller
 from quantus_concepts import score_ranges
 from quantus_concepts.metrics import ranges
+from quantus_concepts.studies.app import main
 from range_scorers import SIZE, STARTS, N, Noted, States, check_same, kill_the_worker, saved
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -55,9 +57,15 @@ def check_the_rest(folder: Path, expected: States, there: set[int]) -> None:
     assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start not in there}
 
 
-def test_a_cluster_of_our_own_is_shut_down(tmp_path: Path, expected: States) -> None:
+def test_a_cluster_of_our_own_is_shut_down_and_runs_nothing_of_the_working_directory(
+    tmp_path: Path, expected: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "numpy", "quantus_concepts", "captum_concepts", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
+    monkeypatch.chdir(tmp_path)
     make, environment = Noted(tmp_path / "notes"), dict(os.environ)
     check_same(scored(tmp_path, make), expected)
+    assert not (tmp_path / "executed").exists()
     assert not ray.is_initialized()
     assert dict(os.environ) == environment
 
@@ -106,17 +114,15 @@ def test_a_driver_killed_leaves_what_is_done(cluster: str, tmp_path: Path, expec
 def test_workers_that_cannot_start_end_in_a_sentence(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "PATIENCE", 5.0)
+    monkeypatch.setattr(ranges, "PATIENCE", 1.0)
     with pytest.raises(TimeoutError, match="too few of GPU"):
         score_ranges(Noted(tmp_path / "notes"), N, size=SIZE, engine="ray", num_gpus=1)
     (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(1)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(TimeoutError, match="No worker of Ray started within 5 s: its processes end"):
+    with pytest.raises(TimeoutError, match="No worker of Ray started within 1 s: its processes end"):
         scored(tmp_path, Noted(tmp_path / "notes"))
 
 
-PLANTED = ("torch", "numpy", "quantus_concepts", "captum_concepts", "sitecustomize")
-START = [sys.executable, "-P", "-c", "from quantus_concepts.studies.app import console; raise SystemExit(console())"]
 NETWORK = """
 import torch
 from torch import nn
@@ -128,19 +134,14 @@ def model():
 """
 
 
-def test_a_command_gives_the_same_and_nothing_in_the_working_directory_is_executed(tmp_path: Path) -> None:
+def test_a_command_gives_the_same(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_own_images(tmp_path)
     (tmp_path / "network.py").write_text(NETWORK)
-    for name in PLANTED:
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    environment.pop("RAY_ADDRESS", None)
+    monkeypatch.chdir(tmp_path)
     options = "--data folder --root fruit --concepts concepts.csv --min-images 1 --no-sweep --no-interventions"
     options += " --no-progress --device cpu --backbone network.py:model"
     for engine in ("local", "ray"):
-        command = [*START, "benchmark", "concepts", *options.split(), "--engine", engine, "--out", engine]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "executed").exists()
+        with smaller(figures=False):
+            assert main(["benchmark", "concepts", *options.split(), "--engine", engine, "--out", engine]) == 0
     local, on_ray = ((tmp_path / engine / "results.csv").read_bytes() for engine in ("local", "ray"))
     assert local == on_ray
