@@ -257,7 +257,8 @@ def _pairs_of_table(table: pd.DataFrame, by: str | None, reference: Any) -> Iter
 
 def _compare_pair(pair: _Pair, clusters: Any, *, strict: bool) -> Iterator[dict[str, Any]]:
     """Yield the rows of one pair."""
-    variants = [name for name in pair.first if name in pair.second and name not in FACTS | _image_facts(pair.first)]
+    facts = FACTS | _image_facts(pair.first)
+    variants = [name for name in pair.first if name in pair.second and name not in facts]
     of_classes = [table["metric"].isin((CLASS_IMPORTANCE, CLASS_CONCEPTS)) for table in (pair.first, pair.second)]
     first, second = pair.first[~of_classes[0]], pair.second[~of_classes[1]]
     if len(first) or len(second):

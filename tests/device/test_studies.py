@@ -11,9 +11,11 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
 from fixtures_commands import COMMANDS as SMALLEST
 from golden.runs import smaller
+from quantus_concepts.functional.bottleneck.sparse_heads import elastic_net_path
 from quantus_concepts.studies.app import main
 from simulated_device import simulated_device
 
@@ -46,9 +48,16 @@ class InTurn(Executor):
         return future
 
 
+def short_path(values: Tensor, classes: Tensor, n_classes: int, *_: int) -> list[tuple[Tensor, Tensor]]:
+    """Fit heads for two penalties by two steps each."""
+    return elastic_net_path(values, classes, n_classes, 2, 2, 1)
+
+
 @pytest.mark.parametrize("study", COMMANDS)
 def test_a_command_runs_there(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quantus_concepts.painted.training.ThreadPoolExecutor", InTurn)
+    # They are fitted on the CPU, where each of their thousands of operations passes the simulation.
+    monkeypatch.setattr("quantus_concepts.functional.bottleneck.sparse_heads.elastic_net_path", short_path)
     real = torch.cuda.is_available()
     tables = []
     for device in ("cpu", "cuda" if real else "sim:0"):

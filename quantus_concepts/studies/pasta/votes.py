@@ -72,7 +72,9 @@ def vote_means(ratings: RatedExplanations, questions: Sequence[str], groups: np.
     for place, row in means.iterrows():
         rows = np.flatnonzero(groups == row[EXPLAINER])
         votes = ratings.votes[rows, :, ratings.questions.index(row["measure"])]
-        by_rater = pd.DataFrame(votes).groupby(images[rows]).mean().reindex(range(len(image_names))).to_numpy().T
+        of_image = (images[rows] == np.arange(len(image_names))[:, None]).astype(float)
+        with np.errstate(invalid="ignore"):
+            by_rater = ((of_image @ np.nan_to_num(votes)) / (of_image @ ~np.isnan(votes))).T
         voted = by_rater[~np.isnan(by_rater).all(1)]
         if len(voted) > 1:
             means.loc[place, ["low", "high"]] = seeds_interval(voted, None, (MIN_VOTE, MAX_VOTE))
