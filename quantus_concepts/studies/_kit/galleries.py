@@ -91,5 +91,5 @@ def _outline(ax: Axes, region: np.ndarray, extent: tuple[float, float, float, fl
     h, w = region.shape
     x = left + (np.arange(w + 2) - 0.5) * (right - left) / w
     y = high + (np.arange(h + 2) - 0.5) * (low - high) / h
-    for colour, thickness in (("black", 1.7), ("white", 0.8)):
-        ax.contour(x, y, mask, levels=[0.5], colors=[colour], linewidths=[thickness])
+    outline = ax.contour(x, y, mask, levels=[0.5], colors=["white"], linewidths=[0.8])
+    outline.set_path_effects([withStroke(linewidth=1.7, foreground="black")])

@@ -69,15 +69,17 @@ def vote_means(ratings: RatedExplanations, questions: Sequence[str], groups: np.
     if not ratings.raters:
         return means
     images, image_names = pd.factorize(ratings.image_ids)
-    for place, row in means.iterrows():
-        rows = np.flatnonzero(groups == row[EXPLAINER])
-        votes = ratings.votes[rows, :, ratings.questions.index(row["measure"])]
+    ends = means[["low", "high"]].to_numpy(float, copy=True)
+    for place, (group, measure) in enumerate(zip(means[EXPLAINER], means["measure"], strict=True)):
+        rows = np.flatnonzero(groups == group)
+        votes = ratings.votes[rows, :, ratings.questions.index(measure)]
         of_image = (images[rows] == np.arange(len(image_names))[:, None]).astype(float)
         with np.errstate(invalid="ignore"):
             by_rater = ((of_image @ np.nan_to_num(votes)) / (of_image @ ~np.isnan(votes))).T
         voted = by_rater[~np.isnan(by_rater).all(1)]
         if len(voted) > 1:
-            means.loc[place, ["low", "high"]] = seeds_interval(voted, None, (MIN_VOTE, MAX_VOTE))
+            ends[place] = seeds_interval(voted, None, (MIN_VOTE, MAX_VOTE))
+    means[["low", "high"]] = ends
     return means
 
 
