@@ -24,7 +24,7 @@ def model():
 """
 RUN = (
     "benchmark concepts --data folder --root fruit --concepts concepts.csv --backbone seeded.py:model --min-images 1 "
-    "--batch-size 2 --no-sweep --no-progress --device cpu --out"
+    "--batch-size 2 --no-sweep --no-interventions --no-progress --device cpu --out"
 )
 
 

@@ -185,7 +185,8 @@ def save_model() -> PostHocCBM:
 
 def test_painted_birds_of_each_seed_are_those_of_the_small_network():
     birds = (
-        "--painted n_train=30,n_test=9,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 --min-images 1 --no-sweep"
+        "--painted n_train=30,n_test=9,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 --min-images 1 --no-sweep "
+        "--no-interventions"
     )
     table = results(f"{birds} --seeds 2 --model models.py:birds", "out")
     own = table[(table["model"] == "concept model, birds() of models.py") & (table["metric"] == "CEM")]

@@ -202,6 +202,7 @@ def test_painted_birds_where_nothing_is_given_and_a_network_that_is_not_trained_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("quantus_concepts.studies._kit.plots.DPI", 30)
     words = ["explain", "--n-train", "40", "--random-banks", "2", "--no-progress", "--device", "cpu", "--out"]
     assert main([*words, "whole"]) == 0
     # Forty birds are few.
@@ -212,6 +213,7 @@ def test_painted_birds_where_nothing_is_given_and_a_network_that_is_not_trained_
         patch.setattr(study, "concept_views", raising(KeyboardInterrupt()))
         assert main([*words, "out"]) == 130
     monkeypatch.setattr(study, "train", raising(AssertionError("trained again")))
+    monkeypatch.setattr(study, "png", lambda _: b"")
     assert main([*words, "out"]) == 0
     assert Path("out/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
 
