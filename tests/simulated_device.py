@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,15 +177,23 @@ def _mapped(change: Callable[[Tensor], Any], values: Any) -> Any:
     return values
 
 
+def _has_simulated(values: Iterable[Any]) -> bool:
+    for value in values:
+        if isinstance(value, SimulatedTensor) or (isinstance(value, list | tuple) and _has_simulated(value)):
+            return True
+    return False
+
+
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operation on the numbers, where its tensors may meet; its result is of the device where they are."""
+    target = None if kwargs.get("device") is None else torch.device(kwargs["device"])
+    here = target is not None and target.type == NAME
+    # Most operations are of the CPU alone.
+    if not (here or _has_simulated(args) or _has_simulated(kwargs.values())):
+        return func(*args, **kwargs)
     tensors: list[Tensor] = []
     _mapped(tensors.append, (args, kwargs))
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimulatedTensor)]
-    target = None if kwargs.get("device") is None else torch.device(kwargs["device"])
-    here = target is not None and target.type == NAME
-    if not (simulated or here):
-        return func(*args, **kwargs)
     if _current is None:
         raise RuntimeError(f"{func} got a tensor of the simulated device, which is there inside its block only.")
     _check(func, args, kwargs, [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor)], simulated)
