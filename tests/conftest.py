@@ -16,7 +16,7 @@ import pytest
 
 #: What takes longest begins first, so that no process waits for the other's last file; the recorded runs before those
 #: who look at their folders.
-LONGEST = ("test_golden.py", "test_ray.py", "test_readme.py", "test_run.py", "test_painted_birds.py")
+LONGEST = ("test_golden.py", "test_ray.py", "test_studies.py", "test_readme.py", "test_run.py", "test_painted_birds.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
