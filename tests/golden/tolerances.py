@@ -1,8 +1,7 @@
 """How far values of the small runs may lie from those recorded.
 
 Other processors and other kernels round float32 differently, and a training amplifies that. What other kernels gave
-(``MKL_CBWR=COMPATIBLE``, and of some runs ``MKL_CBWR=AVX2`` or ``ATEN_CPU_CAPABILITY=default``) stands beside each; the
-tolerance is wider.
+(``MKL_CBWR=COMPATIBLE``, and of some runs others) stands beside each; the tolerance is wider.
 """
 
 from __future__ import annotations
@@ -51,6 +50,8 @@ FEW = {"IDR": ANY, "IIR": ANY, "perturbation": ANY}
 MARKED = {f"Faithfulness ({kind})": 0.3 for kind in ("ROAD", "black", "uniform", "Gaussian")}
 #: Rows of a table of explainers into which the random one enters.
 OF_ALL = {"SCC": 0.8, "PCC": 0.5, "SCC of means": 0.3, "share between": 0.4, "all": 0.5}
+#: Ends of random ranges, which the random explainer enters too: 0.0053 seen (``ONEDNN_MAX_CPU_ISA=AVX2``).
+RANGES = {"random_low": 0.03, "random_high": 0.03}
 
 TOLERANCES = {
     # 3.3e-5 seen, of CGIM; one of 18 images, of settings of the bank.
@@ -65,7 +66,7 @@ TOLERANCES = {
     ("attribution-relative", "results.csv"): Tolerance(0.4, exact=COUNTS, loose=RANDOM | FEW),
     # 1.3e-5 seen.
     ("pasta", "results.csv"): Tolerance(1e-3, exact=COUNTS),
-    ("pasta", "metrics.csv"): Tolerance(2e-3, exact=COUNTS, loose=RANDOM | OF_ALL | MARKED),
+    ("pasta", "metrics.csv"): Tolerance(2e-3, exact=COUNTS, loose=RANDOM | OF_ALL | MARKED | RANGES),
     # 0.29 seen of means of six images in [-1, 1].
     ("pasta", "faithfulness.csv"): Tolerance(ANY, exact=COUNTS),
     # 0.03 seen.
