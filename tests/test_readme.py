@@ -26,9 +26,7 @@ def test_the_first_example_prints_the_table_below_it(capsys: pytest.CaptureFixtu
     number = r"\d+\.\d+"
     assert re.sub(number, "", printed).split() == re.sub(number, "", shown).split()
     # Another processor trains another network: 0.19 seen (ONEDNN_MAX_CPU_ISA=AVX2).
-    np.testing.assert_allclose(
-        *([float(x) for x in re.findall(number, table)] for table in (printed, shown)), atol=0.3
-    )
+    np.testing.assert_allclose(*([float(x) for x in re.findall(number, table)] for table in (printed, shown)), atol=0.3)
 
 
 def test_installed_and_run_in_one_line() -> None:
