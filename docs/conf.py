@@ -18,7 +18,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(HERE / "examples"), os.environ.get("PYTHONPATH")])
 )
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# Kernels run side by side (-j): several threads each would take more processor time and no less of yours.
+# Kernels run in parallel (-j): more threads each would take more processor time without ending earlier.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Of libraries that autodoc imports in this process.
 warnings.filterwarnings("ignore")

@@ -1,7 +1,7 @@
 """How far values of the small runs may lie from those recorded.
 
 Other processors and other kernels round float32 differently, and a training amplifies that. What other kernels gave
-(``MKL_CBWR=COMPATIBLE``, and of some runs others) stands beside each; the tolerance is wider.
+(``MKL_CBWR=COMPATIBLE``, and others in some runs) is noted with each tolerance, which is wider.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FEW = {"IDR": ANY, "IIR": ANY, "perturbation": ANY}
 MARKED = {f"Faithfulness ({kind})": 0.3 for kind in ("ROAD", "black", "uniform", "Gaussian")}
 #: Rows of a table of explainers into which the random one enters.
 OF_ALL = {"SCC": 0.8, "PCC": 0.5, "SCC of means": 0.3, "share between": 0.4, "all": 0.5}
-#: Ends of random ranges, which the random explainer enters too: 0.0053 seen (``ONEDNN_MAX_CPU_ISA=AVX2``).
+#: Ends of random ranges, which depend on the random explainer too: 0.0053 seen (``ONEDNN_MAX_CPU_ISA=AVX2``).
 RANGES = {"random_low": 0.03, "random_high": 0.03}
 
 TOLERANCES = {

@@ -170,7 +170,7 @@ def test_nothing_is_kept_of_shuffled_pixels_and_of_random_weights():
         found = verdicts(table)
         assert found["stable"].any()
         assert not found["used"].any()
-        # Of what training has made, rounding decides.
+        # Rounding decides which reason a trained network has.
         if network is untrained:
             assert found["reason"].eq("it is not shown that removing everything lowers the logit of the class").all()
         assert not table.loc[table["metric"] == "share of the logit drop", "verdict"].eq("above").any()

@@ -111,7 +111,7 @@ def intervention_ranks(
     check_axes(values=(values, "N L"), targets=(targets, "N L"), weights=(weights, "N L"))
     n, n_concepts = values.shape
     member = checked_groups(groups, n_concepts)
-    # Counted where they are given: on the model's device it would wait for every batch.
+    # Counted before the move: reading a number from a GPU would synchronise in every batch.
     n_groups, member = int(member.max()) + 1, member.to(values.device)
     if order == "random":
         urgency = torch.as_tensor(_draws(seed, first, n, n_groups), dtype=torch.float32).to(values.device)
@@ -198,5 +198,5 @@ def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None
 
 def _means(scores: Tensor, member: Tensor, n_groups: int) -> Tensor:
     sums = scores.new_zeros(len(scores), n_groups).index_add_(1, member, scores)
-    # Not `bincount`, whose output's size a GPU has to be asked for.
+    # `bincount` would synchronise: the size of its output depends on the data.
     return sums / scores.new_zeros(n_groups).index_add_(0, member, scores.new_ones(len(member)))

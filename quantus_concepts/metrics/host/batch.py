@@ -94,7 +94,7 @@ class Batch:
     def prepared_truth(self, key: Hashable, name: str, device: Any, prepare: Callable[[Tensor, Any], Any]) -> Any:
         """Return what `prepare` makes of ground truth for a device, once for all models of a batch."""
         truth = self.truth[name]
-        # Two metrics may have truth of their own of one name.
+        # Two metrics may bind different truth under one name.
         place = key, id(truth), device
         if place not in self._shared:
             # The truth is kept as well: another array could get the identity of a freed one.

@@ -156,6 +156,7 @@ def _settings(metric: Observer, arrays: dict[tuple[object, ...], str], tensors: 
         if isinstance(value, np.ndarray):
             memory = (value.ctypes.data, value.shape, value.strides, value.dtype.str)
             key = arrays.setdefault(memory, f"settings/{len(arrays)}")
+            # A copy: PyTorch warns of arrays that are not writable, such as those Ray shares.
             tensors[key], settings[name] = torch.tensor(value), {"tensor": key}
     return settings
 

@@ -232,7 +232,7 @@ def _saved(figure: Figure, kind: str, **settings: Any) -> bytes:
         if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
             # Places are those of a PNG, whose letters are wider than those of an SVG; finding them takes long.
             figure.draw_without_rendering()
-            # Not "none", with which matplotlib draws each figure once more.
+            # "none" would make matplotlib draw each figure once more.
             figure.set_layout_engine(None)
         figure.savefig(buffer, format=kind, **settings)
     return buffer.getvalue()

@@ -73,9 +73,11 @@ def vote_means(ratings: RatedExplanations, questions: Sequence[str], groups: np.
     for place, (group, measure) in enumerate(zip(means[EXPLAINER], means["measure"], strict=True)):
         rows = np.flatnonzero(groups == group)
         votes = ratings.votes[rows, :, ratings.questions.index(measure)]
-        of_image = (images[rows] == np.arange(len(image_names))[:, None]).astype(float)
+        sums, counts = np.zeros((2, len(image_names), votes.shape[1]))
+        np.add.at(sums, images[rows], np.nan_to_num(votes))
+        np.add.at(counts, images[rows], ~np.isnan(votes))
         with np.errstate(invalid="ignore"):
-            by_rater = ((of_image @ np.nan_to_num(votes)) / (of_image @ ~np.isnan(votes))).T
+            by_rater = (sums / counts).T
         voted = by_rater[~np.isnan(by_rater).all(1)]
         if len(voted) > 1:
             ends[place] = seeds_interval(voted, None, (MIN_VOTE, MAX_VOTE))
