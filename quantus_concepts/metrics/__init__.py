@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.oracle_head import OracleHead
     from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy, plot_sparse_heads
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
+    from quantus_concepts.metrics.concepts.usual import UsualMetrics
     from quantus_concepts.metrics.contrast.idr import IDR
     from quantus_concepts.metrics.contrast.iir import IIR
     from quantus_concepts.metrics.contrast.mcs import MCS
@@ -27,13 +28,12 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.discovered.score import score_discovered
     from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
-    from quantus_concepts.metrics.host.observing import UsualMetrics
+    from quantus_concepts.metrics.host.predictions import ConceptPredictions
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
     from quantus_concepts.metrics.ranges import score_ranges
-    from quantus_concepts.metrics.streaming.api import concept_state, score_concepts
+    from quantus_concepts.metrics.streaming.api import predict_concepts, score_concepts, score_predictions
     from quantus_concepts.metrics.streaming.curves import intervention_curve
-    from quantus_concepts.metrics.streaming.state import ConceptState
     from quantus_concepts.metrics.streaming.substitutions import score_substitutions
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
@@ -46,8 +46,8 @@ __all__ = [
     "IIR",
     "MCS",
     "Completeness",
+    "ConceptPredictions",
     "ConceptSetCeiling",
-    "ConceptState",
     "ConceptTaskLeakage",
     "Faithfulness",
     "InterconceptLeakage",
@@ -65,16 +65,17 @@ __all__ = [
     "UsualMetrics",
     "attribute_regions",
     "check_premise",
-    "concept_state",
     "intervention_curve",
     "optimise_patch",
     "plot_discovered",
     "plot_interventions",
     "plot_sparse_heads",
+    "predict_concepts",
     "score_concepts",
     "score_contrasts",
     "score_discovered",
     "score_explanations",
+    "score_predictions",
     "score_ranges",
     "score_relative",
     "score_substitutions",

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import pytest
 import torch
+from quantus_concepts.metrics.host.batch import Batch
+from quantus_concepts.metrics.host.observing import Scored
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -17,9 +19,7 @@ from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import CEM, CGIM, CLM, MCS, score_concepts
 from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 

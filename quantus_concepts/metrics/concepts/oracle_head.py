@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -16,25 +15,15 @@ from captum_concepts.support.checks import check_choice, check_range, to_presenc
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.metrics.concepts.cgim import check_class_concepts
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
-from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import MetricScores, counted
 
 #: What each score is called in a table.
 LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "ceiling": "oracle ceiling"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class OracleHits(Observed):
-    """Hits (n,) of the oracle head on predicted concepts, of the model's head, and of the oracle on true concepts."""
-
-    oracle: Tensor
-    right: Tensor
-    ceiling: Tensor | None
-    labels: Tensor
 
 
 class OracleHead(ConceptMetric):
@@ -99,10 +88,8 @@ class OracleHead(ConceptMetric):
     name = "OracleHead"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
-    bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     reads_correctness = True
-    family = ("class_concepts", "threshold")
     class_concepts: np.ndarray
 
     def __init__(
@@ -124,6 +111,7 @@ class OracleHead(ConceptMetric):
             check_range("threshold", threshold, -np.inf, np.inf, open_low=True, open_high=True)
         self.score, self.threshold = score, threshold
         self.bounds = (-1.0, 1.0) if score == "gap" else self.bounds
+        self.needed = ("concept_labels",) if score == "ceiling" else ()
         self._bind(class_concepts=class_concepts, concept_labels=concept_labels, labels=labels)
 
     def check_truth(self, name: str, value: Numbers | pd.DataFrame) -> np.ndarray:
@@ -135,66 +123,50 @@ class OracleHead(ConceptMetric):
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
-        """Raise where there is no model, or no true concept for the ceiling."""
+        """Raise where there is no model."""
         if model is None:
             raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
-        if self.score == "ceiling" and "concept_labels" not in truth:
-            raise self.missing_error("concept_labels")
         return truth if "labels" in truth else truth | {"labels": y_batch}
 
-    @property
-    def label(self) -> str:
-        """What it is called in a table."""
-        return LABELS[self.score]
-
     @classmethod
-    def usual(cls, known: Known) -> Sequence[OracleHead]:
-        """Return the usual variants for a table: all three."""
-        table = known.truth("class_concepts")
+    def usual(cls, tables: Mapping[str, Any]) -> Sequence[OracleHead]:
+        """Return the variants of a table of all metrics: all three."""
+        table = tables.get("class_concepts")
         return [] if table is None else [cls(table, score) for score in LABELS]
 
-    def missing(self, batch: Batch) -> str:
-        """Return the name of what a batch has to have and lacks, "" for nothing."""
-        if self.score == "ceiling" and not {"concept_labels"} & {*batch.truth, *self.bound_truth}:
-            return "concept_labels"
-        return "threshold" if self._present_from(batch) is None else ""
+    def missing(self, rows: ConceptPredictions) -> str:
+        """Return the name of what rows have to have and lack, "" for nothing."""
+        return super().missing(rows) or ("threshold" if self._present_from(rows) is None else "")
 
-    def _present_from(self, batch: Batch) -> float | None:
+    def _present_from(self, rows: ConceptPredictions) -> float | None:
         """Return the value from which on a concept is present; None if that is unknown."""
-        if self.threshold is not None or batch.threshold is not None:
-            return self.threshold if self.threshold is not None else batch.threshold
-        if getattr(batch.model, "values", "") == "margin":
+        if self.threshold is not None or rows.threshold is not None:
+            return self.threshold if self.threshold is not None else rows.threshold
+        if rows.about["values"] == "margin":
             return 0.0
-        return 0.5 if getattr(batch.model, "bounded", True) else None
+        return 0.5 if rows.about["bounded"] else None
 
-    @classmethod
-    def observe(cls, metrics: Sequence[OracleHead], batch: Batch) -> OracleHits:
-        """Read the classes of some samples from their concepts."""
-        metric, values = metrics[0], batch.values
-        check_class_concepts(metric.class_concepts, batch.logits.shape[1], values.shape[1])
-        threshold = metric._present_from(batch)
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the accuracy of the oracle, what the head adds to it, or the oracle's with true concepts."""
+        values, threshold = cast(Tensor, rows.values), self._present_from(rows)
+        check_class_concepts(self.class_concepts, *rows.shape)
         if threshold is None:
             raise ValueError(
-                f"{cls.name} needs argument `threshold`: the values of {type(batch.model).__name__} are not bounded: "
+                f"{self.name} needs argument `threshold`: the values of {rows.about['kind']} are not bounded: "
                 "it is not known from which value on a concept is present."
             )
-        present = (values >= threshold).float().masked_fill(values.isnan(), torch.nan)
-        # On the host, where they are checked without waiting for the device.
-        labels, ceiling = torch.as_tensor(batch.truth["labels"]), None
-        if any(each.score == "ceiling" for each in metrics):
-            ceiling = oracle_head(batch.tensor("concept_labels"), metric.class_concepts, labels)
-        return OracleHits(
-            oracle=oracle_head(present, metric.class_concepts, labels),
-            right=(batch.predicted == labels.to(batch.predicted.device)).float(),
-            ceiling=ceiling,
-            labels=labels.int(),
+        parts = []
+        for part in rows.chunks(max(rows.shape)):
+            shown = (values[part] >= threshold).float().masked_fill(values[part].isnan(), torch.nan)
+            shown = rows.truth["concept_labels"][part] if self.score == "ceiling" else shown
+            parts.append(oracle_head(shown, self.class_concepts, rows.labels[part]))
+        hits = torch.cat(parts).double().numpy()
+        scores = rows.correct.double().numpy() - hits if self.score == "gap" else hits
+        return MetricScores(
+            [{"metric": LABELS[self.score]}],
+            scores[:, None],
+            np.nan if self.score == "gap" else 1 / len(self.class_concepts),
+            rows.labels.int().numpy(),
+            self.bounds,
+            lambda _: counted({"the model's values are NaN": np.isnan(scores)}, len(scores)),
         )
-
-    def finish(self, observed: Any) -> Result:
-        """Return the scores of all batches, and why some are undefined."""
-        oracle, right = observed.oracle.double().numpy(), observed.right.double().numpy()
-        scores = {"oracle": oracle, "gap": right - oracle}.get(self.score)
-        scores = observed.ceiling.double().numpy() if scores is None else scores
-        chance = np.nan if self.score == "gap" else 1 / len(self.class_concepts)
-        reasons = counted({"the model's values are NaN": np.isnan(scores)}, len(scores))
-        return Result(scores, reasons, chance=chance, clusters=observed.labels.numpy())
