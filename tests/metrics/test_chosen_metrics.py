@@ -119,7 +119,7 @@ def test_baselines_stand_beside_each_metric_once() -> None:
 
 
 def test_keys_of_a_dict_are_names_and_equal_names_raise() -> None:
-    first, second = InterventionAccuracy([0]), InterventionAccuracy([N_CONCEPTS])
+    first, second = InterventionAccuracy([0]), InterventionAccuracy([0], seed=1)
     with pytest.raises(ValueError, match="`metrics` to hold metrics that the columns of the table tell apart"):
         score_concepts(MODEL, BATCHES, [first, second])
     table = score_concepts(MODEL, BATCHES, {"before": first, "after": second, "mine": CEM()}, baselines=False)

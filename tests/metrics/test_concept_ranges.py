@@ -109,9 +109,9 @@ def test_other_ranges_and_states_raise():
     with pytest.raises(ValueError, match=r"`loader` to be over Subset\(data, range\(start, stop\)\) with `start` = 4"):
         predict_concepts(MODELS, loader_of(Subset(DATA, range(2, 6))), start=4)
     first = part(MODELS["one"], 0, 2)
-    with pytest.raises(ValueError, match="`parts` to be of one model"):
+    with pytest.raises(ValueError, match="`parts` to be of one model but their heads differ"):
         ConceptPredictions.merge([first, part(SharingConceptModel(5), 2, 4)])
-    with pytest.raises(ValueError, match="`parts` to be of one columns"):
+    with pytest.raises(ValueError, match="`parts` to be of one model and the same arguments but got .'looks'"):
         ConceptPredictions.merge([first, part(MODELS["one"], 2, 4, metrics=[CEM()])])
     with pytest.raises(ValueError, match="`parts` to hold at least one part"):
         ConceptPredictions.merge([])

@@ -128,7 +128,6 @@ class Locality(ConceptMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.LOCALISATION
-    bounds = (-np.inf, np.inf)
     sample_truth = ("points", "without")
     needed = ("points",)
 

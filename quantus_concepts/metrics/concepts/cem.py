@@ -105,6 +105,7 @@ class CEM(ConceptMetric):
     name = "CEM"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     needed = ("concept_labels",)
     # Each sample that is zero has its reason.

@@ -233,6 +233,7 @@ class CLM(ConceptMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.LOCALISATION
+    bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
 
     def __init__(

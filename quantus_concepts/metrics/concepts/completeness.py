@@ -14,7 +14,11 @@ from quantus_concepts.metrics.concepts.leakage import OfValues
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
-from quantus_concepts.metrics.host.scores import MetricScores
+from quantus_concepts.metrics.host.scores import Counted, MetricScores
+
+
+#: Why there is no number.
+NO_BETTER = "the network is no better than its commonest class"
 
 
 class Completeness(OfValues):
@@ -87,5 +91,7 @@ class Completeness(OfValues):
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the number of all samples."""
         value = completeness(cast(Tensor, rows.predicted), rows.truth["network_classes"], rows.labels)
-        settings = {"intervals": False, "totals": [value], "total_of": len(rows)}
+        n = len(rows)
+        reasons = {NO_BETTER: Counted(n, n)} if np.isnan(value) else {}
+        settings: dict[str, Any] = {"intervals": False, "totals": [value], "total_of": n, "reasons": lambda _: reasons}
         return MetricScores([{"metric": self.name}], np.array([[value]]), 0.0, **settings)

@@ -32,6 +32,7 @@ class OfValues(ConceptMetric):
     """Base of the metrics of concept values and true classes, into which no explanation enters."""
 
     evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     needed = ("concept_labels",)
     #: True classes are those of the samples and not those predicted.
@@ -119,9 +120,9 @@ class ConceptTaskLeakage(OfValues):
         labels: Numbers | None = None,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
-        """Set bins and draws. A score of 0 says that a value tells no more of the class than its concept does.
+        """Set bins and draws. A score of 1 says that a value tells all of the class that its concept does not.
 
-        A score of 1 says that it tells all that the concept does not.
+        A score of 0 says that it tells no more than the concept does.
         """
         super().__init__(**quantus)
         self.n_bins, self.seed = check_whole("n_bins", n_bins, 2), check_whole("seed", seed, 0)

@@ -88,6 +88,7 @@ class OracleHead(ConceptMetric):
     name = "OracleHead"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     reads_correctness = True
     class_concepts: np.ndarray

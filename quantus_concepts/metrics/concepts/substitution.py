@@ -94,6 +94,7 @@ class SubstitutionScore(ConceptMetric):
     name = "SubstitutionScore"
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
     sample_truth = ("added", "removed", "pairs")
     needed = ("added",)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -37,9 +37,6 @@ class ConceptMetric(QuantusMetric):
     """
 
     asks_concept_models = True
-    bounds = (0.0, 1.0)
-    #: Truth that is not about samples, by the name of its argument.
-    tables: ClassVar[tuple[str, ...]] = ()
     #: In a table: whether it is left out where its truth is unknown, and its name there.
     optional: bool = False
     title: str = ""

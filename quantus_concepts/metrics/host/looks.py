@@ -100,8 +100,6 @@ class Looking:
             return self
         other = copy.copy(self)
         other.truth = {**self.truth, **truth}
-        # What is shared is made of the truth of the batch.
-        other.shared = {}
         return other
 
     def of_bank(self, bank: Any, rows: ConceptPredictions) -> Looking:

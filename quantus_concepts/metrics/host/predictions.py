@@ -210,9 +210,11 @@ class ConceptPredictions(Rows):
         if not (parts := [*parts]):
             raise ValueError("Expected argument `parts` to hold at least one part but it is empty.")
         for part in parts[1:]:
-            for what, mine, other in zip(("model", "names and tables", "columns"), *map(_key, (parts[0], part)), strict=True):
+            for mine, other in zip(_facts(parts[0]), _facts(part), strict=True):
                 if mine != other:
-                    raise ValueError(f"Expected argument `parts` to be of one {what} but got {mine} and {other}.")
+                    raise ValueError(
+                        f"Expected argument `parts` to be of one model and the same arguments but got {mine} and {other}."
+                    )
             if not is_same_head(parts[0].head, part.head):
                 raise ValueError("Expected argument `parts` to be of one model but their heads differ.")
         return cls.join(parts)
@@ -476,10 +478,11 @@ class ConceptPredictions(Rows):
         return read(cls, path)
 
 
-def _key(rows: ConceptPredictions) -> tuple[Any, ...]:
-    tables = {name: np.asarray(value).tolist() for name, value in rows.tables.items()}
-    columns = sorted(rows.truth), sorted(look for look in rows.looks if "/" not in look), len(rows.banks)
-    return rows.shape, ({**rows.about}, tables), columns
+def _facts(rows: ConceptPredictions) -> list[tuple[str, Any]]:
+    """Return what rows of one model have in common, in words and without NaN."""
+    tables = [(f"`{name}`", np.nan_to_num(value, nan=-1.0).tolist()) for name, value in rows.tables.items()]
+    columns = [("truth", sorted(rows.truth)), ("random banks", len(rows.banks)), ("shape", rows.shape)]
+    return [*columns, *rows.about.items(), ("tables", sorted(rows.tables)), *sorted(tables)]
 
 
 def _kept_head(head: nn.Module | None) -> nn.Module | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from captum_concepts.support.checks import check_range, check_shape, check_whole, to_points, to_presence
+from captum_concepts.support.checks import check_range, check_shape, check_whole, to_array, to_points, to_presence
 from captum_concepts.support.running import warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts.cgim import CGIM
@@ -63,6 +63,8 @@ TABLES: dict[str, Callable[[str, Any], np.ndarray]] = {
     **{"class_concepts": to_class_concepts, "training_concepts": to_class_concepts},
     "part_of_concept": to_parts,
 }
+#: Truth of images that is kept for metrics that are chosen later.
+OF_IMAGES = ("concept_labels", "added", "removed", "pairs")
 #: Truth that is not about samples.
 ABOUT_ALL = ("part_of_concept", "training_concepts", "concept_names", "class_names")
 
@@ -327,7 +329,9 @@ def predict_with_controls(
 ) -> tuple[dict[str, ConceptPredictions], list[ConceptPredictions]]:
     """Return what models predict, by name, and what baseline models do; random banks stay beside their model."""
     pass_ = _prepare(
-        *(model, loader, metrics, class_concepts, truth, baselines, control_stride, start, seed), controls=controls
+        *(model, loader, metrics, class_concepts, truth, baselines, control_stride, start, seed),
+        controls=controls,
+        keeps_all=True,
     )
     pass_.run(baselines=baselines, display_progressbar=display_progressbar)
     return pass_.predictions()
@@ -464,6 +468,7 @@ class Pass:
             "model_concepts": None if names.concepts is None else [*map(str, names.concepts)],
             "bank_names": None if bank is None else [*map(str, bank.names)],
             "banks_name": self.banks_name,
+            "looks": sorted(self.looks),
         }
         return rows.knowing(tables=tables, about=about, banks=tuple(subject.banks))
 
@@ -480,8 +485,9 @@ def _prepare(
     seed: int,
     *,
     controls: Controls | None,
+    keeps_all: bool = False,
 ) -> Pass:
-    """Check the arguments of a pass."""
+    """Check the arguments of a pass, which keeps the truth that its metrics read, or all that there is."""
     models = check_concept_models("model", model)
     check_whole("control_stride", control_stride, 1)
     check_whole("seed", seed, 0)
@@ -514,6 +520,9 @@ def _prepare(
         name: CHECKS.get(name) or each.metric.check_truth  # type: ignore[union-attr]
         for name, each in readers.items()
     }
+    if keeps_all:
+        of_images = given.keys() - {*TABLES, *ABOUT_ALL}
+        checks = {name: CHECKS[name] for name in OF_IMAGES} | dict.fromkeys(of_images, to_array) | checks
     known = [*dict.fromkeys([*CHECKS, *checks, *ABOUT_ALL])]
     if unread := sorted(given.keys() - {*known, "class_concepts"}):
         raise ValueError(
@@ -578,7 +587,8 @@ def _table(
             for number, rows in draws
         )
         tables.append(range_table(scored, items, title))
-    table = pd.concat(tables, ignore_index=True)
+    # A table without rows would make the columns of all tables ones of objects.
+    table = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
     if has_seen_truth(models.values(), chosen):
         warn_user(SEEN_TRUTH)
         table = without_cgim_range(table)

@@ -101,7 +101,7 @@ class Chosen:
             if metric.optional or (control is not None and lacks in unseen):
                 return
             of_model = f" for model {name!r}" if lacks in THRESHOLDS else ""
-            known = {"head": HEAD} | (dict.fromkeys(unseen, LOOK) if rows.about.get("saved") else {}) | THRESHOLDS
+            known = {"head": HEAD} | ({} if dry else dict.fromkeys(unseen, LOOK)) | THRESHOLDS
             raise ValueError(f"{metric.name} needs `{lacks}`{of_model}: {known.get(lacks, GIVE)}.")
         title = metric.title
         found = own.table_scores(rows)

@@ -132,7 +132,7 @@ def _numbers(scores: Sequence[MetricScores]) -> tuple[list[Row], np.ndarray, np.
             chance = np.concatenate([chance[None], np.full(each.values.shape, math.nan)]).T.ravel()
         values.append(means)
         chances.append(chance)
-    return fields, np.concatenate(values), np.concatenate(chances)
+    return fields, np.concatenate([[], *values]), np.concatenate([[], *chances])
 
 
 def _keys(fields: Sequence[Row], items: Mapping[str, Sequence[str]]) -> Iterator[Row]:
