@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.oracle_head import OracleHead
     from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy, plot_sparse_heads
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
-    from quantus_concepts.metrics.concepts.usual import UsualMetrics
     from quantus_concepts.metrics.contrast.idr import IDR
     from quantus_concepts.metrics.contrast.iir import IIR
     from quantus_concepts.metrics.contrast.mcs import MCS
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.streaming.api import predict_concepts, score_concepts, score_predictions
     from quantus_concepts.metrics.streaming.curves import intervention_curve
     from quantus_concepts.metrics.streaming.substitutions import score_substitutions
+    from quantus_concepts.metrics.streaming.usual import UsualMetrics
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 

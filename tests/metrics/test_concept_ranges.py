@@ -16,7 +16,13 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from captum_concepts import PostHocCBM
 from quantus_concepts import CEM, score_concepts
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.metrics import ConceptPredictions, InterventionAccuracy, UsualMetrics, predict_concepts, score_predictions
+from quantus_concepts.metrics import (
+    ConceptPredictions,
+    InterventionAccuracy,
+    UsualMetrics,
+    predict_concepts,
+    score_predictions,
+)
 from quantus_concepts.metrics.streaming.api import predict_with_controls
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 

@@ -239,4 +239,3 @@ def _class_means(rows: ConceptPredictions, kind: str, n_classes: int) -> tuple[T
             return theta.double(), broken
     total, counts = cast("tuple[Tensor, Tensor]", sums)
     return total / counts[:, None], broken
-

@@ -16,7 +16,6 @@ from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.metrics.host.scores import Counted, MetricScores
 
-
 #: Why there is no number.
 NO_BETTER = "the network is no better than its commonest class"
 

@@ -153,6 +153,4 @@ class ConceptMetric(QuantusMetric):
         masks = {why: to_numpy(mask) for why, mask in (reasons or {}).items()}
         of_rows = to_numpy(rows.classes if clusters is None else clusters)
         fields: dict[str, Any] = {"metric": self.name} | ({"explanation": kind} if kind else {})
-        return MetricScores(
-            [fields], scores, chances, of_rows, self.bounds, lambda _: counted(masks, n, rows.reason)
-        )
+        return MetricScores([fields], scores, chances, of_rows, self.bounds, lambda _: counted(masks, n, rows.reason))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from zlib import crc32
 
 import numpy as np
@@ -25,9 +25,6 @@ from quantus_concepts.metrics.host.model import (
     in_precision_of,
     shares_features,
 )
-
-if TYPE_CHECKING:
-    from quantus_concepts.metrics.host.predictions import ConceptPredictions
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Looking:
     def __init__(
         self,
         model: Any,
-        rows: ConceptPredictions,
+        rows: Any,
         images: Any,
         features: Tensor | None,
         truth: Mapping[str, Any],
@@ -102,7 +99,7 @@ class Looking:
         other.truth = {**self.truth, **truth}
         return other
 
-    def of_bank(self, bank: Any, rows: ConceptPredictions) -> Looking:
+    def of_bank(self, bank: Any, rows: Any) -> Looking:
         """Return the same of a random bank, with its predictions."""
         other = copy.copy(self)
         other.bank, other.rows, other.baselines = bank, rows, False

@@ -459,7 +459,9 @@ class AttributionMetric(QuantusMetric):
         """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing."""
         raise NotImplementedError
 
-    def rows_of(self, model: Any, x_batch: Any, y_batch: Any, explain: Explanations, truth: Mapping[str, Any]) -> Scored:
+    def rows_of(
+        self, model: Any, x_batch: Any, y_batch: Any, explain: Explanations, truth: Mapping[str, Any]
+    ) -> Scored:
         """Return the scores of a batch."""
         return self.score_batch(model, x_batch, y_batch, explain, **truth)
 

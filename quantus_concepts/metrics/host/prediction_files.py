@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,10 +21,7 @@ from captum_concepts.support.checks import check_path, check_shape
 from captum_concepts.support.files import check_target, parse_json, reason_of, write_atomically
 from quantus_concepts.metrics.host.looks import Looked
 
-if TYPE_CHECKING:
-    from quantus_concepts.metrics.host.predictions import ConceptPredictions
-
-R = TypeVar("R", bound="ConceptPredictions")
+R = TypeVar("R")
 
 KIND, WHAT, WRITER = "quantus_concepts.ConceptPredictions", "file of concept predictions", "ConceptPredictions.save"
 FACTS = "facts"
@@ -33,7 +30,7 @@ COLUMNS = ("classes", "predicted", "values", "embedding")
 GROUPS = ("truth", "of_head", "tables")
 
 
-def pack(rows: ConceptPredictions) -> dict[str, Tensor]:
+def pack(rows: Any) -> dict[str, Tensor]:
     """Return rows as tensors by name, the facts about them as bytes of JSON."""
     if rows.given is not None:
         raise ValueError("Expected rows of a concept model but these are of explanations, which no file holds.")
@@ -55,7 +52,7 @@ def pack(rows: ConceptPredictions) -> dict[str, Tensor]:
     return tensors | {FACTS: torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)}
 
 
-def unpack(kind: type[R], tensors: Mapping[str, Tensor]) -> R:
+def unpack(kind: Callable[..., R], tensors: Mapping[str, Tensor]) -> R:
     """Return the rows of tensors, or raise where they do not belong together."""
     facts: Any = parse_json(bytes(tensors[FACTS].tolist()))
     rows = {name: tensors[name] for name in COLUMNS if name in tensors}
@@ -100,14 +97,14 @@ def unpack(kind: type[R], tensors: Mapping[str, Tensor]) -> R:
     )
 
 
-def write(path: str | Path, rows: ConceptPredictions) -> None:
+def write(path: str | Path, rows: Any) -> None:
     """Write a file that appears under its name only when it is complete."""
     target, tensors = check_target(check_path("path", path), WHAT), rows.tensors()
     with write_atomically(target) as temporary:
         save_file(tensors, temporary, {"kind": KIND, "sha256": tensors_hash(KIND, sorted(tensors.items()))})
 
 
-def read(kind: type[R], path: str | Path) -> R:
+def read(kind: Callable[..., R], path: str | Path) -> R:
     """Read a file that `write` has written; nothing in it is executed."""
     source = check_path("path", path)
     tensors, header = read_tensors(source, "cpu", WHAT, WRITER)
@@ -115,7 +112,7 @@ def read(kind: type[R], path: str | Path) -> R:
     try:
         if header.get("sha256") != tensors_hash(KIND, sorted(tensors.items())):
             raise ValueError("its content is not what was written. Copy it again")
-        return cast(R, unpack(kind, tensors))
+        return unpack(kind, tensors)
     except (AttributeError, IndexError, KeyError, RecursionError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{source} is a damaged {WHAT}: {reason_of(error)}.") from error
 

@@ -31,6 +31,7 @@ from quantus_concepts.metrics.host.model import (
     shared_features,
     shared_outputs,
 )
+from quantus_concepts.metrics.host.prediction_files import pack, read, unpack, write
 
 #: So many first concepts are ranked of each importance, for metrics that ask for fewer.
 KEPT_RANKS = 5
@@ -406,8 +407,6 @@ class ConceptPredictions(Rows):
         ValueError
             If the rows are of explanations, which no file holds.
         """
-        from quantus_concepts.metrics.host.prediction_files import pack
-
         return pack(self.kept())
 
     @classmethod
@@ -429,8 +428,6 @@ class ConceptPredictions(Rows):
         ValueError
             If they do not belong together.
         """
-        from quantus_concepts.metrics.host.prediction_files import unpack
-
         return unpack(cls, tensors)
 
     def save(self, path: str | Path) -> None:
@@ -448,8 +445,6 @@ class ConceptPredictions(Rows):
         ValueError
             If the rows are of explanations, which no file holds.
         """
-        from quantus_concepts.metrics.host.prediction_files import write
-
         write(path, self)
 
     @classmethod
@@ -473,8 +468,6 @@ class ConceptPredictions(Rows):
         ValueError
             If the file is no safetensors file, is cut short, damaged, or holds something else.
         """
-        from quantus_concepts.metrics.host.prediction_files import read
-
         return read(cls, path)
 
 

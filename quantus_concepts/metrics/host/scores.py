@@ -63,7 +63,9 @@ class MetricScores:
 
     def take(self, places: Sequence[int]) -> MetricScores:
         """Return some of the variants."""
-        chance = self.chance if np.ndim(self.chance) == 0 else np.broadcast_to(self.chance, self.values.shape)[:, places]
+        chance = (
+            self.chance if np.ndim(self.chance) == 0 else np.broadcast_to(self.chance, self.values.shape)[:, places]
+        )
         by_class = self.by_class and ([self.by_class[0][place] for place in places], self.by_class[1])
         return replace(
             self,

@@ -16,7 +16,6 @@ from captum_concepts.support.checks import check_range, check_shape, check_whole
 from captum_concepts.support.running import warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts.cgim import CGIM
-from quantus_concepts.metrics.concepts.usual import UsualMetrics
 from quantus_concepts.metrics.host.alignment import ModelNames, TruthLookup, in_order
 from quantus_concepts.metrics.host.checks import check_parts, to_class_concepts, to_classes, to_numbers, to_parts
 from quantus_concepts.metrics.host.looks import Look
@@ -42,6 +41,7 @@ from quantus_concepts.metrics.streaming.table import (
     score_table,
     without_cgim_range,
 )
+from quantus_concepts.metrics.streaming.usual import UsualMetrics
 
 #: On how many images each random bank of a model is scored for CLM.
 RANDOM_MAPS = 200
@@ -538,7 +538,9 @@ def _prepare(
         checks,
         n_classes=n_classes,
         n_concepts=n_concepts,
-        last_part=max((int(look.parts.max(initial=-1)) for look in looks.values() if hasattr(look, "parts")), default=-1),
+        last_part=max(
+            (int(look.parts.max(initial=-1)) for look in looks.values() if hasattr(look, "parts")), default=-1
+        ),
         elsewhere=EarlierPoints(seed, number, None if start is None else points_lookup(data)) if baselines else None,
         of_metrics=[pair for each in chosen for pair in each.bound_truth.items()],
     )

@@ -17,16 +17,18 @@ from quantus_concepts.metrics.concepts.cem import CEM
 from quantus_concepts.metrics.concepts.cgim import CGIM
 from quantus_concepts.metrics.concepts.clm import CLM
 from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
-from quantus_concepts.metrics.concepts.usual import UsualMetrics
 from quantus_concepts.metrics.host.alignment import ModelNames
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.looks import Look
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.scores import MetricScores
 from quantus_concepts.metrics.streaming.table import KEYS, SCORE_COLUMNS
+from quantus_concepts.metrics.streaming.usual import UsualMetrics
 
 #: Metrics of a table: several or one, by name where the table should call them so; all whose truth is known.
-Metrics = Sequence[ConceptMetric | UsualMetrics] | Mapping[str, ConceptMetric] | ConceptMetric | UsualMetrics | str | None
+Metrics = (
+    Sequence[ConceptMetric | UsualMetrics] | Mapping[str, ConceptMetric] | ConceptMetric | UsualMetrics | str | None
+)
 ALL = "all"
 #: Metrics whose variants are those of `UsualMetrics`, and the truth that these read.
 USUAL: tuple[type[ConceptMetric], ...] = (SubstitutionScore, CEM, CLM, CGIM)
@@ -82,7 +84,9 @@ class Chosen:
         if isinstance(metric, UsualMetrics):
             yield from ((scores, True) for scores in metric.scores(rows, baselines=baselines))
             return
-        bound = {key: torch.as_tensor(value[: len(rows)] if dry else value) for key, value in metric.bound_truth.items()}
+        bound = {
+            key: torch.as_tensor(value[: len(rows)] if dry else value) for key, value in metric.bound_truth.items()
+        }
         look = metric.look()
         unseen = () if look is None else look.reads
         bound = {key: value for key, value in bound.items() if key not in unseen}

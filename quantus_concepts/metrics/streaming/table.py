@@ -175,7 +175,11 @@ def image_table(model: str, rows: ConceptPredictions, scores: Sequence[MetricSco
     """Return a row for each image and score of a model."""
     columns = [
         pd.DataFrame(
-            {**_NO_VARIANT, **{name: fields[name] for name in fields if name in _NO_VARIANT}, "value": each.values[:, place]}
+            {
+                **_NO_VARIANT,
+                **{name: fields[name] for name in fields if name in _NO_VARIANT},
+                "value": each.values[:, place],
+            }
         )
         for each in scores
         for place, fields in enumerate(each.fields)

@@ -205,12 +205,18 @@ class SeedScores:
         table, tensors = self.run.data.class_concepts, self.tensors
         metrics: list[UsualMetrics | ConceptMetric] = [self._usual]
         # Raw values have no threshold, and so no oracle head.
-        honest: list[ConceptMetric] = [ConceptTaskLeakage(seed=self.run.seed), ConceptSetCeiling(), SparseHeadAccuracy()]
+        honest: list[ConceptMetric] = [
+            ConceptTaskLeakage(seed=self.run.seed),
+            ConceptSetCeiling(),
+            SparseHeadAccuracy(),
+        ]
         honest += [] if table is None else [OracleHead(table, score) for score in ORACLE_SCORES]
         metrics += [metric.vary(optional=True) for metric in honest]
         if self.run.settings.interventions:
             found = {
-                name.removeprefix(_LEVELS): Levels(*tensor) for name, tensor in tensors.items() if name.startswith(_LEVELS)
+                name.removeprefix(_LEVELS): Levels(*tensor)
+                for name, tensor in tensors.items()
+                if name.startswith(_LEVELS)
             }
             levels: dict[str, Levels | list[Levels]] = {
                 name: own for name, own in found.items() if not name.startswith(_CONTROL)
@@ -237,7 +243,9 @@ class SeedScores:
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
         plain: list[Row] = []
         if "plain" in tensors:
-            plain = self._accuracy(tensors["plain"].numpy(), PLAIN) + completeness_rows(self.models, self.controls, tensors["plain"])
+            plain = self._accuracy(tensors["plain"].numpy(), PLAIN) + completeness_rows(
+                self.models, self.controls, tensors["plain"]
+            )
         plain += self._untrained_accuracy()
         # A table without rows would make the columns of all tables ones of objects.
         return pd.concat([score_table(plain), scores], ignore_index=True) if plain else scores

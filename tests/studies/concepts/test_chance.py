@@ -39,7 +39,9 @@ def scored(head: torch.Tensor, truth: torch.Tensor) -> tuple[pd.DataFrame, pd.Da
     usual = UsualMetrics(top_l=[1])
     predicted = predict_concepts(model, [(images, labels, truth[labels])], usual, class_concepts=truth)
     images = compared_rows(score_predictions(predicted, usual, per_image=True)).assign(seed=0)
-    return with_chance(score_predictions(predicted, usual).assign(random_low=np.nan, random_high=np.nan), images), images
+    return with_chance(
+        score_predictions(predicted, usual).assign(random_low=np.nan, random_high=np.nan), images
+    ), images
 
 
 def verdicts(rows: pd.DataFrame) -> dict[str, str]:
