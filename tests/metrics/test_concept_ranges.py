@@ -117,7 +117,7 @@ def test_other_ranges_and_states_raise():
     first = part(MODELS["one"], 0, 2)
     with pytest.raises(ValueError, match="`parts` to be of one model but their heads differ"):
         ConceptPredictions.merge([first, part(SharingConceptModel(5), 2, 4)])
-    with pytest.raises(ValueError, match="`parts` to be of one model and the same arguments but got .'looks'"):
+    with pytest.raises(ValueError, match=r"`parts` to be of one model and the same arguments but got \('looks'"):
         ConceptPredictions.merge([first, part(MODELS["one"], 2, 4, metrics=[CEM()])])
     with pytest.raises(ValueError, match="`parts` to hold at least one part"):
         ConceptPredictions.merge([])

@@ -214,7 +214,8 @@ class ConceptPredictions(Rows):
             for mine, other in zip(_facts(parts[0]), _facts(part), strict=True):
                 if mine != other:
                     raise ValueError(
-                        f"Expected argument `parts` to be of one model and the same arguments but got {mine} and {other}."
+                        "Expected argument `parts` to be of one model and the same arguments but got "
+                        f"{mine} and {other}."
                     )
             if not is_same_head(parts[0].head, part.head):
                 raise ValueError("Expected argument `parts` to be of one model but their heads differ.")
@@ -302,8 +303,8 @@ class ConceptPredictions(Rows):
         theta = self.theta
         if theta is None and "weight" not in self.of_head:
             raise ValueError(
-                f"Importance by {kind} is the gradient of the head, which is not linear, and which rows have only where "
-                "a metric asks for it while predicting: name it in `metrics=` of `predict_concepts`."
+                f"Importance by {kind} is the gradient of the head, which is not linear: rows have it only where a "
+                "metric asks for it while predicting. Name the metric in `metrics=` of `predict_concepts`."
             )
         own = self.of_head["weight"][rows] if theta is None else theta[self.classes[rows]]
         return own.to(values) if kind == "weight" else own.to(values) * values

@@ -564,7 +564,7 @@ def subjects_of(
 
 
 def _bank_stride(data: object, stride: int) -> int:
-    """Return the stride of baseline models: scores vary more between them than images, and maps take most of the time."""
+    """Return the stride of baseline models: scores vary more between them than images, and maps take long."""
     return max(stride, len(data) // RANDOM_MAPS if isinstance(data, Sized) else 0)
 
 

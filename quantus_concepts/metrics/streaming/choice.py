@@ -79,7 +79,7 @@ class Chosen:
     def scores(
         self, name: str, rows: ConceptPredictions, *, baselines: bool, control: int | None, dry: bool = False
     ) -> Iterator[tuple[MetricScores, bool]]:
-        """Yield scores of rows in the order of a table, and whether they may be left out; raise where truth is missing."""
+        """Yield scores in the order of a table, and whether they may be left out; raise where truth is missing."""
         metric = self.metric
         if isinstance(metric, UsualMetrics):
             yield from ((scores, True) for scores in metric.scores(rows, baselines=baselines))

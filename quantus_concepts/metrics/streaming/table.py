@@ -82,7 +82,7 @@ def item_rows(scores: Numbers, names: Sequence[str], **fields: Any) -> list[Row]
 
 
 def names_of(rows: ConceptPredictions) -> dict[str, list[str]]:
-    """Return the names of the classes and of the concepts, by "class" and "concept": their numbers if none are known."""
+    """Return the names of classes and concepts, by "class" and "concept": their numbers if none are known."""
     found = {}
     for kind, argument, count in zip(("class", "concept"), ("class_names", "concept_names"), rows.shape, strict=True):
         names = rows.about.get(argument)

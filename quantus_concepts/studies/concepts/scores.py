@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -213,15 +214,10 @@ class SeedScores:
         honest += [] if table is None else [OracleHead(table, score) for score in ORACLE_SCORES]
         metrics += [metric.vary(optional=True) for metric in honest]
         if self.run.settings.interventions:
-            found = {
-                name.removeprefix(_LEVELS): Levels(*tensor)
-                for name, tensor in tensors.items()
-                if name.startswith(_LEVELS)
-            }
-            levels: dict[str, Levels | list[Levels]] = {
-                name: own for name, own in found.items() if not name.startswith(_CONTROL)
-            }
-            levels[RANDOM] = [own for name, own in found.items() if name.startswith(_CONTROL)]
+            known = [name for name in self._rows if _LEVELS + name in tensors]
+            of_controls = [Levels(*tensors[_LEVELS + name]) for name in known if name.startswith(_CONTROL)]
+            levels: dict[str, Levels | list[Levels]] = {RANDOM: of_controls}
+            levels |= {name: Levels(*tensors[_LEVELS + name]) for name in known if not name.startswith(_CONTROL)}
             counts = intervention_counts(len(self.run.data.concept_names))
             metrics.append(InterventionAccuracy(counts, levels=levels, seed=self.run.seed))
         return metrics
@@ -330,8 +326,8 @@ def swap_rows(parts: Mapping[int, dict[str, Tensor]]) -> pd.DataFrame:
     return score_table(rows).assign(seed=[row["seed"] for row in rows]) if rows else pd.DataFrame()
 
 
-#: Beginning of the names of the rows of random banks, and of the tensors of levels.
-_CONTROL, _LEVELS = "control ", "levels of "
+#: Beginning of the names of the rows of random banks, and of the tensors of levels; the name of the models' order.
+_CONTROL, _LEVELS, _ORDER = "control ", "levels of ", "models"
 
 
 def _named(
@@ -343,16 +339,18 @@ def _named(
 
 def pack_rows(rows: Mapping[str, ConceptPredictions]) -> dict[str, Tensor]:
     """Return rows of several models as tensors by name."""
-    return {f"{name}|{key}": tensor for name, own in rows.items() for key, tensor in own.tensors().items()}
+    tensors = {f"{name}|{key}": tensor for name, own in rows.items() for key, tensor in own.tensors().items()}
+    # Files sort by name.
+    return tensors | {_ORDER: torch.tensor(list(json.dumps([*rows]).encode()), dtype=torch.uint8)}
 
 
 def unpack_rows(tensors: Mapping[str, Tensor]) -> dict[str, ConceptPredictions]:
     """Return the rows of `pack_rows`."""
-    parts: dict[str, dict[str, Tensor]] = {}
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in json.loads(bytes(tensors[_ORDER].tolist()))}
     for key, tensor in tensors.items():
         name, separator, own = key.partition("|")
         if separator:
-            parts.setdefault(name, {})[own] = tensor
+            parts[name][own] = tensor
     return {name: ConceptPredictions.from_tensors(own) for name, own in parts.items()}
 
 
