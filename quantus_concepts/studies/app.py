@@ -82,6 +82,8 @@ def console() -> int:
     """
     # Python's own helper processes, which 3.14 starts more of, would import from the working directory.
     os.environ["PYTHONSAFEPATH"] = "1"
+    # OpenMP's waiting threads spin, which makes a run on a busy machine many times longer; read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -47,6 +47,19 @@ def test_no_arguments_are_a_call_for_help_and_an_error_is_one_line(capsys):
     assert re.fullmatch(r"Error: No such option:? .?--sede.*\n", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(("own", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_waiting_threads_do_not_spin_unless_the_user_says_so(own, expected):
+    code = """
+import os, sys
+from quantus_concepts.studies import app
+app.main = lambda: print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+app.console()
+"""
+    inherited = {name: value for name, value in environment().items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=inherited | own, check=True, text=True)
+    assert done.stdout.split() == [expected, "False"]
+
+
 @pytest.mark.parametrize(("more", "expected"), [([], r"\d\d:\d\d:\d\d a stage\n"), (["--no-progress"], "")])
 def test_without_a_terminal_each_stage_is_a_line_with_its_time(more, expected):
     code = """
