@@ -77,7 +77,7 @@ def made_outcome(
     parts = []
     for seed, split in plan.splits(ratings).items():
         rng = np.random.default_rng([seed, 5])
-        for question, column in zip(questions, plan.columns, strict=True):
+        for question, column in zip(questions, plan.columns(ratings), strict=True):
             vote = ratings.targets()[split.test, column]
             seen = 0.4 * np.nanmean(vote) + 0.6 * np.nan_to_num(vote, nan=3)
             scores = {model: seen + rng.normal(0, spread, len(vote)) for model, spread in spreads.items()}

@@ -23,7 +23,9 @@ def by_loops(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float
     means = []
     for place in (1, 0):
         names = sorted({pair[place] for pair in pairs})
-        means.append([sum(p[2] for p in pairs if p[place] == name) / sum(p[place] == name for p in pairs) for name in names])
+        means.append(
+            [sum(p[2] for p in pairs if p[place] == name) / sum(p[place] == name for p in pairs) for name in names]
+        )
     variances = []
     for values in means:
         middle = sum(values) / len(values)
