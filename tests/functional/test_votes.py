@@ -74,7 +74,7 @@ def test_difference_by_hand() -> None:
 def test_equal_differences_have_an_interval() -> None:
     level = np.array([[1, 2, 3], [2, 3, 4.0]])
     found = vote_difference(np.tile(level, (5, 4)) + 1, np.tile(level, (5, 4)))
-    # 120 votes on each: neither part is below 1 / 720, and the sum has the fewer degrees of freedom, 10 raters less one.
+    # 120 votes on each: neither part is below 1 / 720; the sum has the fewer degrees of freedom, those of ten raters.
     assert found.difference == 1
     assert (found.low, found.high) == pytest.approx([1 + sign * 2.262157 * math.sqrt(2 / 720) for sign in (-1, 1)])
     assert 0 < found.p < 1e-7
@@ -90,7 +90,7 @@ def test_what_has_no_pair_has_no_interval() -> None:
     assert math.isnan(alone.difference)
     one = vote_difference([[1, nan], [2, 2.0]], [[3.0, 3.0], [4.0, nan]])
     assert (one.n, one.undefined, one.difference) == (2, 2, -2)
-    assert math.isnan(one.low) and math.isnan(one.p)
+    assert np.isnan([one.low, one.high, one.p]).all()
 
 
 def test_without_raters_images_alone_vary() -> None:

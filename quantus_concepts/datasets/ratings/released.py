@@ -357,8 +357,8 @@ def _notes(
         notes.append(f"Votes are missing: {', '.join(parts)} of {len(files)} explanations.")
     if unworded := [name for name, question in asked.items() if not question.text]:
         notes.append(
-            f"The wording of {', '.join(unworded)} is not known, and high is taken as good: {WORDINGS} beside the table "
-            "says what was asked, and where low is good."
+            f"The wording of {', '.join(unworded)} is not known, and high is taken as good: {WORDINGS} beside the "
+            "table says what was asked, and where low is good."
         )
     if not any(file.label for file in files):
         notes.append("No explanation has a label: a scorer cannot see the class.")

@@ -129,8 +129,8 @@ def _read_rows(paths: Sequence[Path], asked: Collection[str]) -> dict[tuple[str,
     if faults:
         raise ValueError(
             f"Table of ratings {name} has {len(faults)} faults: {list_some(faults)}. Votes are whole numbers from "
-            f"{MIN_VOTE} to {MAX_VOTE}, or empty, and each rater rates an explanation once. If a column is no question, "
-            f"name those that are in {WORDINGS} beside the table."
+            f"{MIN_VOTE} to {MAX_VOTE}, or empty, and each rater rates an explanation once. If a column is no "
+            f"question, name those that are in {WORDINGS} beside the table."
         )
     if all(math.isnan(vote) for entry in rated.values() for votes in entry.votes.values() for vote in votes):
         raise ValueError(f"Table of ratings {name} has no vote. {_FORM}")

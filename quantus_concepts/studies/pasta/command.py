@@ -153,8 +153,8 @@ def pasta_train(
     data: Annotated[
         Path,
         option(
-            "CSV file with the columns image, explainer, rater, one for each question and, if known, label; or a folder: "
-            "with such files, as `pasta sheet` makes one, or with human_annotations.json, as published "
+            "CSV file with the columns image, explainer, rater, one for each question and, if known, label; or a "
+            "folder with such files, as `pasta sheet` makes one, or with human_annotations.json, as published "
             "(ENSTA-U2IS/PASTA). questions.json beside a CSV file says what was asked.",
             RATINGS,
             exists=True,

@@ -32,8 +32,9 @@ def explainer_means(
 ) -> pd.DataFrame:
     """Return mean, deviation over explanations, interval over images and random range of measures by explainer.
 
-    `bounds` are the smallest and the largest value possible. `frame` has a row for each explanation, with its ``image`` and ``explainer``. The random range is that of the means
-    with the values of each image shuffled among its explanations.
+    `bounds` are the smallest and the largest value possible. `frame` has a row for each explanation, with its ``image``
+    and ``explainer``. The random range is that of the means with the values of each image shuffled among its
+    explanations.
     """
     rows = []
     for measure in measures:
