@@ -8,6 +8,7 @@ import pytest
 
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.explanation_files import find_explanations
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
@@ -99,15 +100,15 @@ def test_wins_follow_the_question():
         "Q1": [3.0, np.nan, 2.0, 2.5, 4.0],
         "Q5": [3.0, np.nan, 2.0, 2.5, 4.0],
     }
-    frame = pd.DataFrame(table)
-    assert mixture_of(frame, "Q1").wins == {"a": 1, "b": 2}
-    assert mixture_of(frame, "Q5").wins == {"a": 0, "b": 3}
-    assert mixture_of(frame[frame["explainer"] == "a"], "Q1") is None
+    frame, asked = pd.DataFrame(table), {name: QUESTIONS[name] for name in ("Q5", "Q1")}
+    assert mixture_of(frame, QUESTIONS["Q1"]).wins == {"a": 1, "b": 2}
+    assert mixture_of(frame, QUESTIONS["Q5"]).wins == {"a": 0, "b": 3}
+    assert mixture_of(frame[frame["explainer"] == "a"], QUESTIONS["Q1"]) is None
     assert compare_explainers(frame, "Q1", "b")[["a", "b"]].to_numpy().tolist() == [["b", "a"]]
-    rows = by_explainer(frame, ["Q5", "Q1"], mixture_of(frame, "Q5")).pivot(
+    rows = by_explainer(frame, asked, mixture_of(frame, QUESTIONS["Q5"])).pivot(
         index="explainer", columns="measure", values="value"
     )
-    assert list(by_explainer(frame, ["Q5", "Q1"], None)["explainer"][:2]) == ["b", "a"]
+    assert list(by_explainer(frame, asked, None)["explainer"][:2]) == ["b", "a"]
     assert rows.loc["b", "Q1"] == pytest.approx(8.5 / 3)
     assert rows["n"].to_dict() == {"a": 1, "b": 3}
     assert rows["wins (Q5)"].to_dict() == {"a": 0, "b": 3}
