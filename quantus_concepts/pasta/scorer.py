@@ -338,7 +338,7 @@ def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:
 def _join_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
     for key in dict.fromkeys(key for scorer in scorers for key in scorer.metadata):
-        by_question = {}
+        by_question: dict[str, Any] = {}
         is_by_question = False
         for scorer in scorers:
             value = scorer.metadata.get(key)

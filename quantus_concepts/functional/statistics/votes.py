@@ -88,11 +88,11 @@ def vote_difference(first: Numbers, second: Numbers) -> Difference:
     undefined = int((~np.isnan(a) | ~np.isnan(b)).sum()) - n
     if not n:
         return Difference(math.nan, math.nan, math.nan, math.nan, math.nan, 0, undefined, math.nan)
-    means = [float(np.nanmean(np.where(paired, votes, np.nan)[:, images], 0).mean()) for votes in (a, b)]
+    one, two = (float(np.nanmean(np.where(paired, votes, np.nan)[:, images], 0).mean()) for votes in (a, b))
     by_image, by_rater = np.nanmean(differences[:, images], 0), np.nanmean(differences[raters], 1)
     difference = float(by_image.mean())
     if len(by_image) < 2:
-        return Difference(*means, difference, math.nan, math.nan, n, undefined, math.nan)
+        return Difference(one, two, difference, math.nan, math.nan, n, undefined, math.nan)
     of_parts = (cluster_estimate(values, None) for values in (by_image, by_rater) if len(values) > 1)
     parts = [(max(of.variance, ROUNDING / n), of.n_clusters - 1) for of in of_parts]
     if len(parts) > 1:
@@ -101,7 +101,7 @@ def vote_difference(first: Numbers, second: Numbers) -> Difference:
     widest = max(errors, key=lambda part: part[0] * t_quantile(part[1]))
     low, high = clipped_interval(difference, *widest, (MIN_VOTE - MAX_VOTE, MAX_VOTE - MIN_VOTE))
     p = max(float(2 * stats.t.sf(abs(difference) / error, freedom)) for error, freedom in errors)
-    return Difference(*means, difference, low, high, n, undefined, p)
+    return Difference(one, two, difference, low, high, n, undefined, p)
 
 
 def check_votes(name: str, votes: Numbers) -> np.ndarray:

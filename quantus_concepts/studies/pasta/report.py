@@ -399,11 +399,7 @@ def said_section(
     heading = "What the simulated raters said" if ratings.simulated else "What people said"
     is_folded = len(pairs.frame) > ROOM * pairs.frame["column"].nunique()
     parts = [*([] if is_folded else [pairs]), picture, *([] if is_long else [shown])]
-    return Section(
-        heading,
-        [part for part in parts if part is not pairs or not pairs.is_empty],
-        [*([pairs] if is_folded else []), *([shown] if is_long else [])],
-    )
+    return Section(heading, parts, [*([pairs] if is_folded else []), *([shown] if is_long else [])])
 
 
 def compared_table(

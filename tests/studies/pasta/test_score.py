@@ -5,10 +5,12 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from quantus.helpers.enums import ScoreDirection
 
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
+from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
@@ -112,6 +114,23 @@ def test_wins_follow_the_question():
     assert rows.loc["b", "Q1"] == pytest.approx(8.5 / 3)
     assert rows["n"].to_dict() == {"a": 1, "b": 3}
     assert rows["wins (Q5)"].to_dict() == {"a": 0, "b": 3}
+
+
+def test_questions_of_ones_own_are_sorted_and_worded_as_they_were_asked(root):
+    asked = {
+        "change": {"text": "How much did it change?", "low_is_good": True},
+        "Q1": {"text": "", "low_is_good": False},
+    }
+    _scorer(root / "scorer.safetensors", ["cat", "dog", "bird"], ("change", "Q1"), asked=asked)
+    _score(root)
+    page = " ".join((root / "out" / "report.html").read_text(encoding="utf-8").split())
+    assert "How much did it change? Low is good." in page
+    assert "whose wording its files do not give" in page
+    assert QUESTIONS["Q1"].text not in page
+    scores = pd.read_csv(root / "out" / "scores.csv")["change"].dropna()
+    assert scores.is_monotonic_increasing
+    assert scores.nunique() > 1
+    assert PASTAScore(root / "scorer.safetensors", PoolingEncoder("tiny")).score_direction == ScoreDirection.LOWER
 
 
 def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
