@@ -31,9 +31,9 @@ def test_choice_by_hand():
 
 def test_low_is_good_of_a_question_of_ones_own():
     scores = {"a": [3.0, 2.0], "b": [2.5, 4.0]}
-    assert best_explainer(scores, Question("change", low_is_good=True)).chosen.tolist() == [2.5, 2.0]
+    assert best_explainer(scores, Question("change", low_is_good=True)).choice.tolist() == [1, 0]
     mixture = best_explainer(scores, Question("clarity"))
-    assert (mixture.chosen.tolist(), mixture.question) == ([3.0, 4.0], "clarity")
+    assert (mixture.choice.tolist(), mixture.question) == ([0, 1], "clarity")
 
 
 def test_low_is_good_of_question_5():

@@ -397,28 +397,27 @@ def said_section(
     pairs = compared_table(means, compared, ratings, questions)
     shown = said_table(means, ratings, questions, votes, shares)
     heading = "What the simulated raters said" if ratings.simulated else "What people said"
-    is_folded = len(pairs.frame) > ROOM * pairs.frame["column"].nunique()
-    parts = [*([] if is_folded else [pairs]), picture, *([] if is_long else [shown])]
-    return Section(heading, parts, [*([pairs] if is_folded else []), *([shown] if is_long else [])])
+    return Section(heading, [pairs, picture, *([] if is_long else [shown])], [shown] if is_long else [])
 
 
 def compared_table(
     means: pd.DataFrame, compared: pd.DataFrame, ratings: RatedExplanations, questions: Sequence[str]
 ) -> Table:
-    """Return the differences between explainers, of many those of the best: each question's best first."""
-    parts = []
-    for name in questions:
-        order = best_first(means, ratings.asked[name])[EXPLAINER].tolist()
-        rows = turned(pick(compared, what=name, a=order, b=order), order)
-        parts.append(rows if len(rows) * len(questions) <= ROOM else pick(rows, a=order[:1]))
+    """Return the differences between explainers, each question's best first: as many as a table has room for."""
+    orders = {name: best_first(means, ratings.asked[name])[EXPLAINER].tolist() for name in questions}
+    pairs = pd.concat(turned(pick(compared, what=name, a=of, b=of), of) for name, of in orders.items())
+    best = pd.concat(pick(pairs, what=name, a=of[:1]) for name, of in orders.items())
+    of_first = pick(best, what=questions[0])
+    ends = pd.concat([of_first.head(ROOM // 2), of_first.tail(ROOM // 2)])
+    rows = next((rows for rows in (pairs, best, of_first) if len(rows) <= ROOM), ends)
     known = "by the same raters on the same images" if ratings.raters else "on the same images (mean vote on each)"
     caption = (
         f"Votes {known}, {MIN_VOTE} to {MAX_VOTE}; the first is the one rated better on average."
         f"{low_is_good_in(ratings.asked[name] for name in questions)} p-values are corrected for all pairs of "
-        "explainers of a question (Holm); vote_differences.csv has all pairs."
+        "explainers of a question (Holm); vote_differences.csv has all pairs and questions."
     )
     title = "Explainers compared: difference of votes"
-    return comparison_table("explainers-compared", title, pd.concat(parts, ignore_index=True), number, caption)
+    return comparison_table("explainers-compared", title, rows.reset_index(drop=True), number, caption)
 
 
 def said_table(

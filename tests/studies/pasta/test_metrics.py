@@ -147,7 +147,10 @@ def test_a_folder_of_ratings_has_votes_and_sparseness(tmp_path: Path, capsys: py
     verdicts = pd.read_csv(tmp_path / "out" / "tables" / "verdicts.csv")["question"].tolist()
     assert "the last of 6 explainers (paired difference of votes, Q1)" in verdicts[0]
     assert page.index("Explainers compared: difference of votes") < page.index("Mean vote by explainer")
+    # All pairs of all questions are in a file; a table has room for those with the best, by the first question.
     assert len(pd.read_csv(tmp_path / "out" / "vote_differences.csv")) == 6 * 15
+    shown = pd.read_csv(tmp_path / "out" / "tables" / "explainers-compared.csv")
+    assert shown.groupby(["a", "b"]).ngroups == 5
     assert QUESTIONS["Q1"].text in " ".join(page.split())
 
 
