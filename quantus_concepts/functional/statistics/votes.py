@@ -73,7 +73,7 @@ def vote_difference(first: Numbers, second: Numbers) -> Difference:
 
     Notes
     -----
-    The wider of the first two alone rejects up to .12 of true hypotheses at .05 where both raters and images differ. The
+    The wider of the first two alone rejects up to .12 of true hypotheses where both raters and images differ. The
     degrees of freedom of the sum are those of its larger part. No part is smaller than `ROUNDING` / n, which is what
     rounding leaves: votes that all differ by 1 have an interval too. ``docs/coverage.md`` has what was counted.
     """
