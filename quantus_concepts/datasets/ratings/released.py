@@ -351,7 +351,8 @@ def _notes(
     parts = [
         f"{question} in {none}" + (f" (and in part in {some})" if some else "")
         for question, none, some in zip(asked, unasked.tolist(), partly.tolist(), strict=True)
-        if none or some
+        # What has no vote at all was not asked.
+        if (none or some) and none < len(files)
     ]
     if parts:
         notes.append(f"Votes are missing: {', '.join(parts)} of {len(files)} explanations.")
