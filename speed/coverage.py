@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from captum_concepts.bank.directions import Fitting, fit_drawn
 from captum_concepts.bank.folders import set_p_values
 from captum_concepts.tcav.score import permutation_score, random_splits
 from quantus_concepts.functional import (
+    adjust_p_values,
     baseline_range,
     cgim_difference,
     find_discoveries,
@@ -31,6 +32,7 @@ from quantus_concepts.functional import (
     paired_difference,
     seeds_interval,
 )
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, vote_difference
 
 UNBOUNDED = (-math.inf, math.inf)
 Rng = np.random.Generator
@@ -308,6 +310,60 @@ def of_tcav(n: int) -> Iterator[Row]:
     )
 
 
+def of_votes(n: int) -> Iterator[Row]:
+    """Yield the counts of the differences of votes on explainers."""
+
+    def votes(rng: Rng, n_raters: int, n_images: int, n_explainers: int = 2) -> np.ndarray:
+        # Raters are strict, images easy, and both differ in how much they like an explainer.
+        level = rng.normal(3, 0.7, n_images) + rng.normal(0, 0.5, (n_raters, 1))
+        shape = (n_explainers, n_raters, n_images)
+        parts = [(n_explainers, n_raters, 1), (n_explainers, 1, n_images)]
+        likes = [
+            0.5 / math.sqrt(2) * part * rng.normal(size=size) for part, size in zip(cases[which], parts, strict=True)
+        ]
+        liking = planted * (np.arange(n_explainers) == 0)[:, None, None] + likes[0] + likes[1]
+        given = np.clip(np.rint(level + liking + rng.normal(0, 0.6, shape)), MIN_VOTE, MAX_VOTE)
+        return np.where(rng.random(shape) < missing, np.nan, given)
+
+    def differs(rng: Rng, size: tuple[int, int]) -> bool:
+        return vote_difference(*votes(rng, *size)).p < 0.05
+
+    def wider(rng: Rng, size: tuple[int, int]) -> bool:
+        first, second = votes(rng, *size)
+        raters, images = np.indices(size)
+        ps = [
+            paired_difference(first.ravel(), second.ravel(), members.ravel(), UNBOUNDED).p
+            for members in (raters, images)
+        ]
+        return max(ps) < 0.05
+
+    def any_pair(rng: Rng, size: tuple[int, int]) -> bool:
+        given = votes(rng, *size, n_explainers=4)
+        ps = [vote_difference(a, b).p for a, b in combinations(given, 2)]
+        return bool((adjust_p_values(ps, "holm") < 0.05).any())
+
+    sizes = ((2, 12), (3, 12), (5, 12), (10, 12), (30, 40))
+    of_sizes = "2 x 12 / 3 x 12 / 5 x 12 / 10 x 12 / 30 x 40 raters x images"
+    planted, missing = 0.0, 0.0
+    # Whether raters and whether images differ in how much they like an explainer.
+    cases = {"alike": (0, 0), "raters differ": (1, 0), "images differ": (0, 1), "raters and images differ": (1, 1)}
+    for place, which in enumerate(cases):
+        counted = count(differs, sizes, n, 20, place)
+        yield "difference of votes on two explainers: its test", f"equally good, {which}; {of_sizes}", ".05", counted
+    counted = count(wider, sizes, n, 20, 3)
+    yield "the wider of two intervals, over raters or over images (do not use)", "the same", ".05", counted
+    missing = 0.5
+    counted = count(differs, sizes, n, 20, 4)
+    yield "difference of votes on two explainers: its test", "the same, half of the votes missing", ".05", counted
+    missing = 0.0
+    counted = count(any_pair, sizes, n // 2, 20, 5)
+    yield "any difference among four explainers (Holm)", f"equally good, {which}; {of_sizes}", "at most .05", counted
+    for planted in (0.5, 1.0):
+        counted = count(differs, sizes, n // 2, 21, int(10 * planted))
+        data = f"one is {planted:g} better, {which}; {of_sizes}"
+        yield "difference of votes on two explainers: found", data, "", counted
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a table."""
     lines = ["| interval or test | data | should be | counted |", "| --- | --- | --- | --- |"]
@@ -323,9 +379,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="A twentieth of the replicates.")
     n = 80 if parser.parse_args().quick else 1600
     torch.set_num_threads(1)
-    rows = [*intervals(n), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
+    rows = [*intervals(n), *of_votes(n // 2), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
     print(markdown(rows))
-    print(f"\nReplicates: {n:,}; half for `compare` of 0 and 1, a fifth for CGIM, twice for TCAV (an eighth by SVM).")
+    print(
+        f"\nReplicates: {n:,}; half for `compare` of 0 and 1 and for votes, a fifth for CGIM, twice for "
+        "TCAV (an eighth by SVM)."
+    )
 
 
 if __name__ == "__main__":
