@@ -178,8 +178,8 @@ def _content(value: object, out: Path | None) -> str:
         return f" ({(hash_file(path) if is_file else hash_folder(folder, out))[:12]})" if is_file or is_folder else ""
     except OSError as error:
         raise ValueError(
-            f"{error.filename or value} cannot be read ({error.strerror or error}), so that a change in it would not be "
-            "noticed. Make it readable, or move it elsewhere."
+            f"{error.filename or value} cannot be read ({error.strerror or error}), so that a change in it would not "
+            "be noticed. Make it readable, or move it elsewhere."
         ) from error
 
 

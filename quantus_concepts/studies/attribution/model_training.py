@@ -166,5 +166,5 @@ def _cached(
 
 
 def _file_limit(network: nn.Module) -> int:
-    """Return the most bytes that a file of a network's weights may have: its tensors, and a mebibyte for their names."""
+    """Return the most bytes that a file of a network's weights may have: its tensors, and 1 MiB for their names."""
     return sum(tensor.nbytes for tensor in network.state_dict().values()) + 2**20
