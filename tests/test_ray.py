@@ -119,7 +119,9 @@ def test_workers_that_cannot_start_end_in_a_sentence(
         score_ranges(Noted(tmp_path / "notes"), N, size=SIZE, engine="ray", num_gpus=1)
     (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(1)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(TimeoutError, match="No worker of Ray has started yet, after 1 s: its processes start slowly .* or end"):
+    with pytest.raises(
+        TimeoutError, match="No worker of Ray has started yet, after 1 s: its processes start slowly .* or end"
+    ):
         scored(tmp_path, Noted(tmp_path / "notes"))
 
 

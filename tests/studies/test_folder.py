@@ -272,6 +272,24 @@ def test_a_link_that_takes_the_place_of_a_file_while_it_is_written_is_not_follow
         run(path)
 
 
+def test_only_a_plain_file_in_plain_folders_is_what_a_killed_run_left(tmp_path, home):
+    path = craft(tmp_path / "run", {})
+    listed = json.loads((path / RUN).read_text())
+    names = ["obj/photo.jpg", "notes.txt", "folder.txt", "gone/half.csv", "half.csv"]
+    (path / RUN).write_text(json.dumps({**listed, "writing": names}))
+    (home / ".part-photo.jpg").write_text(MINE)
+    (path / "obj").symlink_to(home)
+    (path / ".part-notes.txt").symlink_to(home / "photo.jpg")
+    (path / ".part-folder.txt").mkdir()
+    (path / ".part-half.csv").write_text("half")
+    run(path)
+    assert (home / ".part-photo.jpg").read_text() == MINE
+    assert (path / ".part-notes.txt").is_symlink()
+    assert (path / ".part-folder.txt").is_dir()
+    assert not (path / ".part-half.csv").exists()
+    (home / ".part-photo.jpg").unlink()
+
+
 @pytest.mark.parametrize("name", ["obj/photo.jpg", "figures/obj/photo.jpg"])
 def test_a_link_to_a_folder_inside_a_listed_name_is_refused(tmp_path, home, name):
     path = craft(tmp_path / "run", {name: digest(MINE)}, OTHER)
