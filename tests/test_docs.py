@@ -74,7 +74,7 @@ def test_examples_of_contributing_run(tmp_path: Path, monkeypatch: pytest.Monkey
         exec(compile(block, f"CONTRIBUTING.md, block {number}", "exec"), names)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore")
 def test_the_callback_of_the_trainer_logs_its_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("accelerate", reason="the extra diffusion is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra hf is not installed")
@@ -94,7 +94,7 @@ def test_the_callback_of_the_trainer_logs_its_scores(tmp_path: Path, monkeypatch
 
     names: dict[str, Any] = {"TrainerCallback": transformers.TrainerCallback, "concept_model": concept_model}
     names |= {"score_concepts": score_concepts, "UsualMetrics": UsualMetrics, "headline": headline}
-    exec(source, names)  # noqa: S102
+    exec(source, names)
     samples = [{"pixel_values": bird.image, "labels": bird.label} for bird in birds]
     settings = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
     trainer = names["trainer"] = transformers.Trainer(

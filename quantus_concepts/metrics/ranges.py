@@ -289,8 +289,8 @@ def _check_workers(started: Any, needs: Mapping[str, float]) -> None:
                 else "its processes start slowly (a busy machine, a slow file system), or end before they answer"
             )
             raise TimeoutError(
-                f"No worker of Ray has started yet, after {PATIENCE:.0f} s: {reason}. Read session_latest/logs in Ray's "
-                "temporary folder, or compute without Ray (engine 'local')."
+                f"No worker of Ray has started yet, after {PATIENCE:.0f} s: {reason}. Read session_latest/logs in "
+                "Ray's temporary folder, or compute without Ray (engine 'local')."
             )
     ray.get(started)
 

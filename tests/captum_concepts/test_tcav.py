@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from matplotlib.container import ErrorbarContainer
 from captum.concept import TCAV, Classifier, Concept
+from matplotlib.container import ErrorbarContainer
 from PIL import Image
 from torch import Tensor, nn
 
