@@ -134,7 +134,7 @@ def test_workers_that_cannot_start_end_in_a_sentence(
     (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(1)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        TimeoutError, match=r"No worker of Ray has started yet, after 1 s: its processes start slowly .* or end"
+        TimeoutError, match=r"No worker of Ray has started yet, after 3 s: its processes start slowly .* or end"
     ):
         scored(tmp_path, Noted(tmp_path / "notes"))
 

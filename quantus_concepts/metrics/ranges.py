@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 LOCAL, RAY = "local", "ray"
 ENGINES = (LOCAL, RAY)
-#: Seconds in which a first worker of Ray starts where the cluster has room for it. Ray itself ends a worker's process
-#: that has not started after 60 s (RAY_worker_register_timeout_seconds), and starts another one.
-PATIENCE = 150.0
+#: Seconds after which a first worker of Ray is asked about, and how often it may not have started although the cluster
+#: has room for it: Ray itself gives a process 60 s (RAY_worker_register_timeout_seconds), and starts another one then.
+PATIENCE, TURNS = 50.0, 3
 State = dict[str, "Tensor"]
 RangeScorer = Callable[[int, int], Mapping[str, "Tensor"]]
 Range = tuple[int, int]
@@ -134,7 +134,7 @@ def score_ranges(
     ConnectionError
         If there is no connection to the cluster of ``RAY_ADDRESS``, because it requires a token for instance.
     TimeoutError
-        If no worker of Ray starts in 150 s although the cluster has room for it, or if it has not the GPUs.
+        If no worker of Ray starts within 150 s although the cluster has room for it, or if it has not the GPUs.
 
     Whatever the scorer raises is raised here, with the range in a note; the ranges before it are kept. A range that
     kills its workers is a ``ray.exceptions.WorkerCrashedError``.
@@ -261,7 +261,7 @@ def _connect() -> None:
         ) from error
     finally:
         # Ray's handler aborts the process. Only the main thread may set one.
-        if threading.current_thread() is threading.main_thread():
+        if on_sigterm is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)
 
 
@@ -279,18 +279,20 @@ def _check_workers(started: Any, needs: Mapping[str, float]) -> None:
     """Wait until a first worker has started; raise if none does although the cluster has room for it."""
     import ray
 
+    idle = 0
     while not ray.wait([started], timeout=PATIENCE)[0]:
         total, free = ray.cluster_resources(), ray.available_resources()
         missing = [name for name, amount in needs.items() if total.get(name, 0) < amount]
-        if missing or all(free.get(name, 0) >= amount for name, amount in needs.items()):
+        idle = idle + 1 if all(free.get(name, 0) >= amount for name, amount in needs.items()) else 0
+        if missing or idle == TURNS:
             reason = (
                 f"the cluster has too few of {missing[0]}"
                 if missing
                 else "its processes start slowly (a busy machine, a slow file system), or end before they answer"
             )
             raise TimeoutError(
-                f"No worker of Ray has started yet, after {PATIENCE:.0f} s: {reason}. Read session_latest/logs in "
-                "Ray's temporary folder, or compute without Ray (engine 'local')."
+                f"No worker of Ray has started yet, after {PATIENCE * (idle or 1):.0f} s: {reason}. Read "
+                "session_latest/logs in Ray's temporary folder, or compute without Ray (engine 'local')."
             )
     ray.get(started)
 

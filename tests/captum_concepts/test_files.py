@@ -37,7 +37,7 @@ def test_a_compressed_file_of_torch_is_refused_before_it_is_unpacked(
         if is_padded:  # then the records are no larger than the file
             bomb.writestr(zipfile.ZipInfo("padding"), bytes(10_000))
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("unpacked"))
-    with pytest.raises(ValueError, match=r"bomb\.pth is compressed"):
+    with pytest.raises(ValueError, match="it is compressed"):
         load_torch_file(tmp_path / "bomb.pth")
 
 
@@ -46,5 +46,5 @@ def test_records_that_share_their_bytes_are_refused(tmp_path: Path, monkeypatch:
     with zipfile.ZipFile(tmp_path / "overlap.pth", "w") as archive:
         archive.writestr("a", bytes(1000))
         archive.filelist *= 5
-    with pytest.raises(ValueError, match=r"overlap\.pth is compressed"):
+    with pytest.raises(ValueError, match="it is compressed"):
         load_torch_file(tmp_path / "overlap.pth")

@@ -128,7 +128,7 @@ def _check_stored(path: Path) -> None:
             records = archive.infolist()
         is_stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
         if not is_stored or sum(record.file_size for record in records) > path.stat().st_size:
-            raise ValueError(f"{path} is compressed, as torch.save never does: save its tensors again.")
+            raise ValueError("it is compressed, as torch.save never does")
 
 
 def printable(text: object) -> str:
