@@ -28,14 +28,14 @@ def test_a_compressed_file_of_torch_is_refused_before_it_is_unpacked(
 ) -> None:
     torch.save({"weight": torch.zeros(1000)}, tmp_path / "plain.pth")
     assert load_torch_file(tmp_path / "plain.pth")["weight"].shape == (1000,)
+    # Before the archive, so that its records are no larger than the file.
+    (tmp_path / "bomb.pth").write_bytes(bytes(10_000 * is_padded))
     with (
         zipfile.ZipFile(tmp_path / "plain.pth") as plain,
-        zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as bomb,
+        zipfile.ZipFile(tmp_path / "bomb.pth", "a", zipfile.ZIP_DEFLATED) as bomb,
     ):
         for name in plain.namelist():
             bomb.writestr(name, plain.read(name))
-        if is_padded:  # then the records are no larger than the file
-            bomb.writestr(zipfile.ZipInfo("padding"), bytes(10_000))
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("unpacked"))
     with pytest.raises(ValueError, match="it is compressed"):
         load_torch_file(tmp_path / "bomb.pth")
