@@ -251,12 +251,13 @@ def _cells(table: pd.DataFrame, place: int, digits: int, escape: Callable[[objec
         return [head, *("" if pd.isna(cell) else escape(cell) for cell in column)], False
     if pd.api.types.is_integer_dtype(column) or name in ("l", "alpha"):
         return [head, *("" if pd.isna(cell) else f"{cell:.10g}" for cell in column)], True
-    texts = [_round_text(cell, digits) or ("undefined" if name == "value" else "") for cell in column]
+    is_latex = escape is escape_latex
+    texts = [_round_text(cell, digits, is_latex) or ("undefined" if name == "value" else "") for cell in column]
     low, high = INTERVALS.get(name, ("", ""))
     if low not in table or high not in table:
         return [head, *texts], True
     spans = [
-        f" ({_round_text(least, digits)} to {_round_text(most, digits)})" if least <= most else ""
+        f" ({_round_text(least, digits, is_latex)} to {_round_text(most, digits, is_latex)})" if least <= most else ""
         for least, most in zip(table[low], table[high], strict=True)
     ]
     return [head, *(text + span for text, span in zip(texts, spans, strict=True))], False
@@ -269,12 +270,12 @@ def _pad_cells(cells: list[str], right: bool) -> list[str]:
     return [head, f"{'-' * (width - 1)}:" if right else f":{'-' * (width - 1)}", *body]
 
 
-def _round_text(number: float, digits: int) -> str:
-    """Return a number with so many digits, and one that they would make a 0 by its power of ten."""
+def _round_text(number: float, digits: int, is_fixed: bool) -> str:
+    """Return a number with so many digits; unless fixed, one that they would make a 0 by its power of ten."""
     if pd.isna(number):
         return ""
     value = 0.0 if abs(number) <= _ROUNDING else float(number)
-    return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else f"{value:.{digits}f}"
+    return f"{value:.1e}" if not is_fixed and 0 < abs(value) < 0.5 * 10**-digits else f"{value:z.{digits}f}"
 
 
 #: What LaTeX prints as these signs.

@@ -180,3 +180,9 @@ def test_latex_is_a_table_that_prints_names_as_they_are(tmp_path) -> None:
     assert to_latex(table[["metric", "n"]]).startswith(r"\begin{tabular}{lr}")
     with pytest.raises(ValueError, match="`label` to be of letters"):
         to_latex(table, label="a}b")
+
+
+def test_latex_has_so_many_digits_everywhere():
+    table = pd.DataFrame({"value": [0.0032, -0.0032, 0.51], "low": [-0.05, -0.004, 0.4], "high": [0.08, 0.004, 0.6]})
+    rows = [line.removesuffix(r" \\") for line in to_latex(table, digits=2).splitlines()[4:7]]
+    assert rows == ["0.00 ($-$0.05 to 0.08)", "0.00 (0.00 to 0.00)", "0.51 (0.40 to 0.60)"]

@@ -30,7 +30,7 @@ EXIT_TERMINATED = 143
 GROUPS = {
     "benchmark": "Evaluate models on a data set and write a report.",
     "pasta": "How people rate explanations: collect ratings, train scorers, score explanations.",
-    "substitute": "Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export.",
+    "substitute": "Birds with one attribute replaced, as SUB was made: generate and filter.",
 }
 #: What is called, by the words that are typed: what the ``COMMANDS`` of all studies' folders hold.
 COMMANDS: dict[str, Any] = {}

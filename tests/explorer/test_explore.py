@@ -20,6 +20,7 @@ from captum_concepts.pictures.views import concept_views
 from chromium import Visit, visit_all
 from quantus_concepts import CEM, explore
 from quantus_concepts.explorer.explore import clear_image, map_uri
+from quantus_concepts.explorer.policy import content_policy
 from tiny_models import TinyConceptModel, seeded
 
 DRAWN = torch.Generator().manual_seed(1)
@@ -335,3 +336,14 @@ def test_no_script_but_the_pages_own_is_executed(tmp_path: Path) -> None:
         {"page": Visit(foreign, "tell({ bad: window.bad ?? 0, shown: byId('classes').children.length })")}, tmp_path
     )
     assert result["page"] == {"bad": 0, "shown": 4}
+
+
+@pytest.mark.parametrize(
+    ("script", "allowed"),
+    [("", "'none'"), ("alert('ä')", "'sha256-Bq0SJacR32R/fflyfNBQJPaGq8BTVqZrCE7kaxj3SYE='")],
+)
+def test_a_page_loads_nothing_and_runs_its_own_script_alone(script: str, allowed: str) -> None:
+    assert content_policy(script) == (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; "
+        "form-action 'none'"
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quantus_concepts.studies.app import EXIT_BAD_INPUT, EXIT_TERMINATED, main
+from quantus_concepts.studies.app import COMMANDS, EXIT_BAD_INPUT, EXIT_TERMINATED, GROUPS, main
 
 COMPOSE = ["compose", "--n-per-pair", "2", "--image-size", "32", "--no-progress", "--out", "out"]
 EXPLAIN = ["explain", "--n-train", "40", "--random-banks", "2", "--device", "cpu", "--out", "out"]
@@ -58,6 +58,15 @@ app.console()
     inherited = {name: value for name, value in environment().items() if name != "OMP_WAIT_POLICY"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=inherited | own, check=True, text=True)
     assert done.stdout.split() == [expected, "False"]
+
+
+def test_help_and_the_page_on_security_name_commands_that_there_are():
+    named = re.findall(r"\w+", GROUPS["substitute"].partition(": ")[2].replace(" and ", " "))
+    assert {f"substitute {name}" for name in named} == {name for name in COMMANDS if name.startswith("substitute ")}
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text("utf-8")
+    in_page = re.findall(rf"`((?:{'|'.join(GROUPS)}) [a-z]+)", page)
+    assert len(in_page) > 5
+    assert {*in_page} <= {*COMMANDS}
 
 
 @pytest.mark.parametrize(("more", "expected"), [([], r"\d\d:\d\d:\d\d a stage\n"), (["--no-progress"], "")])

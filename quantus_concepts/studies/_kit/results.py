@@ -146,7 +146,7 @@ def seed_intervals(values: pd.DataFrame, low: pd.DataFrame, high: pd.DataFrame, 
     """
     n, mean = values.count(axis=1), values.mean(axis=1)
     # The longer side: the other one may be clipped at the end of the scale.
-    errors = pd.DataFrame(np.fmax(values - low, high - values)) / stats.norm.ppf((1 + CONFIDENCE) / 2)
+    errors = pd.DataFrame(np.maximum(values - low, high - values)) / stats.norm.ppf((1 + CONFIDENCE) / 2)
     error = np.fmax(values.std(axis=1) / np.sqrt(n), np.sqrt((errors**2).sum(axis=1)) / n)
     quantiles = (n - 1).map({freedom: t_quantile(freedom) for freedom in set(n - 1)})
     half = (quantiles * error).mask(error <= _ROUNDING * values.abs().max(axis=1))

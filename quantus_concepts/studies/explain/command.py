@@ -133,6 +133,8 @@ def explain(
             "Expected `--backbone` to be a model that reads texts with `--text`, open_clip:ViT-B-32:openai or "
             f"transformers:CLIPModel:openai/clip-vit-base-patch32 for instance, but got {network!r}."
         )
+    if cbm is None:
+        refuse_without_effect("without --cbm, the file that names a backbone", download=download)
     if not image:
         reason = "without a network of your own: name a photograph"
         refuse_without_effect(reason, layer=layer, weights=weights, mean=mean, std=std, image_size=image_size)

@@ -295,6 +295,7 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
         "--painted colour=3": "the keys n_train, .* deviation but got 'colour'",
         "--painted n_train=many": "`n_train=` with a whole number but got 'n_train=many'",
         "--image-size 36": "multiple of 8",
+        "--painted n_train=60,n_train=70": "`n_train=` once but got it twice",
         "--root fruit": "`--root` has no effect",
         "--data folder --root fruit": "--concepts",
         "--data folder --root fruit --concepts nowhere.csv": "`--concepts` to name a file",
@@ -310,6 +311,13 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
 def test_refusals(tmp_path, arguments, message, capsys):
     write_own_images(tmp_path, counts=(2, 2))
     check_command(["benchmark", "concepts", "--no-progress", *shlex.split(arguments)], message, capsys)
+
+
+def test_the_folder_of_cub_is_looked_at_before_weights_are_downloaded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("quantus_concepts.studies.concepts.models.load_backbone", lambda *_: pytest.fail("downloaded"))
+    (tmp_path / "wrong").mkdir()
+    arguments = ["benchmark", "concepts", "--no-progress", "--data", "cub", "--root", "wrong"]
+    check_command(arguments, "`root` to be the folder of CUB-200-2011 but found neither wrong/images.txt", capsys)
 
 
 def test_bounds_are_those_of_what_is_drawn():
