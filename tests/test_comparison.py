@@ -14,7 +14,7 @@ from quantus import Sparseness
 from torch import nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, Evaluation, compare, evaluate, plot_comparison
+from quantus_concepts import CEM, CGIM, Evaluation, compare, evaluate, plot_comparison, score_concepts
 from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference, seeds_interval
 from quantus_concepts.metrics import UsualMetrics, concept_state
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
+from captum_concepts.models import effects
 from captum_concepts.models.residual import fit_residual
 from quantus_concepts import CEM, CGIM, CLM, UsualMetrics, score_concepts
 from quantus_concepts.functional import random_banks
@@ -64,8 +65,8 @@ def test_by_hand() -> None:
     # Centred rows are (.5, -1.5) and (-.5, 1.5). The second concept is absent at 1, and has the value 1 or 3.
     values, labels = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), [[1, 0], [0, 1]]
     model.absent_values = torch.tensor([0.0, 1.0])
-    effects = host.concept_importances(model, values, torch.tensor([0, 1]), ("effect",))["effect"]
-    assert effects.tolist() == [[0.5, 0.0], [-0.5, 3.0]]
+    found = host.concept_importances(model, values, torch.tensor([0, 1]), ("effect",))["effect"]
+    assert found.tolist() == [[0.5, 0.0], [-0.5, 3.0]]
     assert CEM(labels)(model, values.numpy(), np.array([0, 1])) == [1, 1]
     # What speaks by being absent: at -1 the second concept says more for the first class than the first one.
     away = torch.tensor([[1.0, -1.0]])
@@ -76,19 +77,19 @@ def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabili
     model = by_hand()
     model.mean_values = torch.tensor([1.0, 2.0])
     values, classes = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), torch.tensor([0, 1])
-    effects = host.concept_importances(model, values, classes, ("effect",))["effect"]
-    assert effects.tolist() == [[0.0, 1.5], [0.0, 1.5]]
-    assert host.effect_level(model)[1] == host.TRAINING_MEAN
+    found = host.concept_importances(model, values, classes, ("effect",))["effect"]
+    assert found.tolist() == [[0.0, 1.5], [0.0, 1.5]]
+    assert effects.effect_level(model)[1] == effects.TRAINING_MEAN
     model.concept_layer.activation = torch.sigmoid
     # A probability has its own level.
-    effects = host.concept_importances(model, values, classes, ("effect",))["effect"]
-    assert effects.tolist() == [[0.5, -1.5], [-0.5, 4.5]]
-    assert host.effect_level(model)[1] == host.ABSENT_LEVEL
+    found = host.concept_importances(model, values, classes, ("effect",))["effect"]
+    assert found.tolist() == [[0.5, -1.5], [-0.5, 4.5]]
+    assert effects.effect_level(model)[1] == effects.ABSENT_LEVEL
 
 
 @pytest.mark.parametrize("together", [1, 2**24])
 def test_a_head_of_any_form_agrees_with_the_reference(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_AT_ONCE", together)
+    monkeypatch.setattr(effects, "_AT_ONCE", together)
     torch.manual_seed(0)
     model = BottleneckCBM(Rows(), nn.Linear(D, L), Product(), pool=lambda rows: rows, activation=None).double().eval()
     model.absent_values = torch.randn(L).double()
@@ -98,13 +99,13 @@ def test_a_head_of_any_form_agrees_with_the_reference(together: int, monkeypatch
         with torch.no_grad():
             return model.head(torch.tensor(u)).numpy()
 
-    effects = host.concept_importances(model, values, classes, ("effect",))["effect"].numpy()
+    found = host.concept_importances(model, values, classes, ("effect",))["effect"].numpy()
     level = model.absent_values.numpy()
     expected = [reference_effect(u, level, k, run) for u, k in zip(values.numpy(), classes.tolist(), strict=True)]
-    np.testing.assert_allclose(effects, expected, atol=1e-12)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
     # Samples together or one by one.
     alone = [host.concept_importances(model, values[[i]], classes[[i]], ("effect",))["effect"][0] for i in range(7)]
-    np.testing.assert_allclose(effects, torch.stack(alone), atol=1e-12)
+    np.testing.assert_allclose(found, torch.stack(alone), atol=1e-12)
     # The finite difference of a linear head is the formula.
     linear = nn.Linear(L, K).double()
     both = [host.concept_importances(model.with_head(head), values, classes, ("effect",))["effect"].detach()
@@ -157,7 +158,7 @@ def test_a_fitted_model_knows_the_levels_of_its_values_and_of_its_random_banks(v
     assert torch.equal(loaded.mean_values, given.mean_values)
     (control,) = loaded.random_models()
     assert control.absent_values is None
-    assert host.effect_level(control)[1] == host.TRAINING_MEAN
+    assert effects.effect_level(control)[1] == effects.TRAINING_MEAN
 
 
 def test_labels_of_random_banks_have_a_row_for_each_image() -> None:
