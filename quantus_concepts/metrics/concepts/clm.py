@@ -84,7 +84,9 @@ class CLM(ConceptMetric):
         several connected parts (left and right wing) each has its own, and the best counts. "share": the share of the
         region's pixels that are marked.
     importance : str
-        On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+        On images: "effect", what the logit of the explained class, less the mean of all, loses if the concept is set to
+        its absent level (see the notes of `CEM`); or, as the paper has it, "contribution" (theta times u), "value" (u)
+        or "weight" (theta), which depend on what a value of 0 means.
     specificity : bool
         With points: score how much more often a map holds the concept's part than the other visible parts of the same
         image (`functional.part_specificity`), in [-1, 1]. Compare with random banks: a map

@@ -164,12 +164,14 @@ def score_concepts(
         CGIM and the commonest concept have none: compare CGIM with the range of random banks); ``n`` defined scores and
         ``undefined`` ones; ``chance``, the labels' density for CEM, 0 for CEM gain, alpha / 12 for CLM (more where a
         part has several places, see `CLM`), 1/2 for S+ and S-; ``reason``, the commonest one why scores are undefined,
-        with its count, of the models.
+        with its count, of the models; ``convention``, what importance is counted from: by effect "absent level" or
+        "training mean", else what a value of 0 means, such as "zero at the margin" or "probability". Rows of different
+        conventions are not comparable.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
-        ``baseline``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there are rows, of image
-        -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean importance for a class
+        ``baseline``, ``convention``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there
+        are rows, of image -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean importance for a class
         (``label``) of a concept (``item``), NaN for a class without a correctly predicted image; "class concepts", of
         no model, is the truth.
 
