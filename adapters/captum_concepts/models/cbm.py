@@ -359,7 +359,7 @@ class PostHocCBM(StoredCBM):
         model.class_names = None if class_names is None else check_class_names(class_names, fitted)
         if random_banks:
             k = n_classes or getattr(linear_part(fitted), "out_features", None)
-            drawn = {"concept_labels": known, "n_banks": random_banks, "values": values, "seed": seed}
+            drawn: dict[str, Any] = {"concept_labels": known, "n_banks": random_banks, "values": values, "seed": seed}
             banks = draw_random_banks(rows, labels, len(bank), k, **drawn)
             model.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=random_banks))
         return model

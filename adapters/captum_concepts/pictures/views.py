@@ -97,14 +97,14 @@ class ClassViews(ConceptViews):
 
     def importance(self, by: str) -> Tensor:
         """Return the numbers (N, L) that rank concepts: "effect", "contribution", "weight" or "value"."""
-        if by == "effect" and self.effects is None:
+        if by != "effect":
+            return {"contribution": self.contributions, "weight": self.weights, "value": self.values}[by]
+        if self.effects is None:
             raise ValueError(
                 "Expected argument `by` to be 'contribution', 'weight' or 'value', as the model does not know the "
                 f"values of absent concepts, but got 'effect'. {GIVE_LEVEL}."
             )
-        known = {"contribution": self.contributions, "weight": self.weights, "value": self.values}
-        found: Tensor = (known | {"effect": self.effects})[by]
-        return found
+        return self.effects
 
 
 def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 64) -> ClassViews:

@@ -171,9 +171,9 @@ def score_concepts(
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
         ``baseline``, ``convention``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there
-        are rows, of image -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean importance for a class
-        (``label``) of a concept (``item``), NaN for a class without a correctly predicted image; "class concepts", of
-        no model, is the truth.
+        are rows, of image -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean
+        importance for a class (``label``) of a concept (``item``), NaN for a class without a correctly predicted image;
+        "class concepts", of no model, is the truth.
 
     Raises
     ------
