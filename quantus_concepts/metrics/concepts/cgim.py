@@ -93,7 +93,8 @@ class CGIM(ConceptMetric):
     labels : array_like, optional
         (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
     importance : str
-        On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
+        On images: "effect" (see the notes of `CEM`), or, as the paper has it, "contribution" (type 3), "value" (type 2)
+        or "weight" (type 1).
     centred : bool
         Whether to correlate A and V, in place of the paper's cosine: means over the classes (per class: over the
         concepts) are subtracted first. Only there 0 is no relation; an importance that is the same for every class has
@@ -146,7 +147,7 @@ class CGIM(ConceptMetric):
         class_concepts: Numbers | pd.DataFrame,
         per: str = "concept",
         labels: Numbers | None = None,
-        importance: str = "contribution",
+        importance: str = "effect",
         centred: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:

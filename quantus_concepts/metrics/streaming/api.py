@@ -164,14 +164,16 @@ def score_concepts(
         CGIM and the commonest concept have none: compare CGIM with the range of random banks); ``n`` defined scores and
         ``undefined`` ones; ``chance``, the labels' density for CEM, 0 for CEM gain, alpha / 12 for CLM (more where a
         part has several places, see `CLM`), 1/2 for S+ and S-; ``reason``, the commonest one why scores are undefined,
-        with its count, of the models.
+        with its count, of the models; ``convention``, what importance is counted from: by effect "absent level" or
+        "training mean", else what a value of 0 means, such as "zero at the margin" or "probability". Rows of different
+        conventions are not comparable.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
-        ``baseline``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there are rows, of image
-        -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean importance for a class
-        (``label``) of a concept (``item``), NaN for a class without a correctly predicted image; "class concepts", of
-        no model, is the truth.
+        ``baseline``, ``convention``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there
+        are rows, of image -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean
+        importance for a class (``label``) of a concept (``item``), NaN for a class without a correctly predicted image;
+        "class concepts", of no model, is the truth.
 
     Raises
     ------
@@ -185,14 +187,14 @@ def score_concepts(
     --------
     >>> import torch
     >>> from torch import nn
-    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from captum_concepts import BottleneckCBM
     >>> from quantus_concepts import CEM, score_concepts
-    >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 2))
+    >>> cbm = BottleneckCBM(nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 2))
     >>> images, labels = torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 0, 1, 0, 1])
     >>> concept_labels = torch.eye(4)[[0, 1, 0, 1, 2, 3]]
     >>> table = score_concepts(cbm, [(images, labels, concept_labels)], [CEM(), CEM(gain=True)])
     >>> table[["metric", "explanation", "baseline"]].values.tolist()
-    [['CEM', 'contribution', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'contribution', '']]
+    [['CEM', 'effect', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'effect', '']]
     """
     several = model if isinstance(model, Mapping) and not controls and not per_image else {}
     banks = {f"{RANDOM_BANKS} of {name}": models_of_random_banks(own) for name, own in several.items()}

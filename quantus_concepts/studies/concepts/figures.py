@@ -196,7 +196,7 @@ def concept_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], con
         shown["class_maps"],
         titles,
         absent=shown["absent"],
-        contributions=shown["contributions"],
+        contributions=shown["effects"],
     )
     for ax in axes.flat:
         if ax.title.get_color() == "black":

@@ -93,7 +93,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     shown = Picture(
         "gallery",
         collected.gallery,
-        "Correctly classified images, below them wrong ones; concepts of the largest contributions to the predicted "
+        "Correctly classified images, below them wrong ones; concepts of the largest effects on the predicted "
         f"class, and their maps. ✓ {whose}, ✗ not; “no …” speaks for the class by being absent.",
         wide=True,
     )

@@ -78,7 +78,7 @@ def explain(
         typer.Option(
             min=0,
             max=1000,
-            help="Number of banks of random directions, the baseline of values and contributions.",
+            help="Number of banks of random directions, the baseline of values and effects.",
             rich_help_panel=_WHAT,
         ),
     ] = 39,
