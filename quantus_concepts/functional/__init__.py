@@ -24,6 +24,7 @@ from quantus_concepts.functional.concepts.cem import cem
 from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
+from quantus_concepts.functional.concepts.concept_auc import concept_auc
 from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
@@ -72,6 +73,7 @@ __all__ = [
     "commonest_concept",
     "completeness",
     "concept_attribution",
+    "concept_auc",
     "concept_set_ceiling",
     "concept_swap",
     "concept_task_leakage",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
     from quantus_concepts.metrics.concepts.completeness import Completeness
+    from quantus_concepts.metrics.concepts.concept_auc import ConceptAUC
     from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, plot_interventions
     from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage, InterconceptLeakage
     from quantus_concepts.metrics.concepts.oracle_head import OracleHead
@@ -46,6 +47,7 @@ __all__ = [
     "IIR",
     "MCS",
     "Completeness",
+    "ConceptAUC",
     "ConceptSetCeiling",
     "ConceptState",
     "ConceptTaskLeakage",

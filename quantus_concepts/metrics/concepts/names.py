@@ -47,6 +47,8 @@ SCORE, BASELINE, RANDOM_RANGE, ITEM = "score", "baseline", "random range", "item
 #: Values of the column ``metric``.
 DIRECTIONS = "CAV accuracy"
 CGIM, CEM, CLM = "CGIM", "CEM", "CLM"
+#: Whether values know their concepts, over all images and among those of one predicted class.
+CONCEPT_AUC, AUC_WITHIN = "concept AUC", "concept AUC within predicted classes"
 #: CGIM by Pearson's correlation, and CEM less prevalence.
 CGIM_CORRELATION, CEM_GAIN = "CGIM correlation", "CEM gain"
 #: Rows of the tables of images that are about classes, by which CGIM is compared: importance (K, L), and the truth.

@@ -14,6 +14,7 @@ from quantus_concepts.metrics.concepts.accuracy import Accuracy, ConceptAccuracy
 from quantus_concepts.metrics.concepts.cem import CEM
 from quantus_concepts.metrics.concepts.cgim import CGIM
 from quantus_concepts.metrics.concepts.clm import CLM
+from quantus_concepts.metrics.concepts.concept_auc import ConceptAUC
 from quantus_concepts.metrics.concepts.substitution import Recital, SubstitutionScore
 from quantus_concepts.metrics.host.observing import Known, Observer, UsualMetrics
 
@@ -25,7 +26,7 @@ Metrics = Sequence[Observer | UsualMetrics] | Mapping[str, Observer] | Observer 
 ALL = "all"
 #: The metrics of the papers, in the order of their rows.
 USUAL: tuple[type[Observer], ...] = (
-    *(Accuracy, ConceptAccuracy, NegativeFirst, Density, SubstitutionScore, Recital),
+    *(Accuracy, ConceptAccuracy, ConceptAUC, NegativeFirst, Density, SubstitutionScore, Recital),
     *(CEM, CLM, CGIM),
 )
 
