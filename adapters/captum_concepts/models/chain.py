@@ -169,6 +169,9 @@ class ConceptPredictor(nn.Module):
         self.pooling = pooling
         self.concept_layer = concept_layer
         self._channels = channels
+        # Buffers, so that they are where the model is; not in the state dict, whose keys are those of older models.
+        self.register_buffer("absent_values", None, persistent=False)
+        self.register_buffer("mean_values", None, persistent=False)
         self.concept_maps = concept_maps
         # Made anew on every access, so it must take over the mode of its parts.
         self.training = features.training or concept_layer.training
@@ -198,10 +201,19 @@ class ConceptChain(nn.Module, ABC):
     ----------
     class_names : list of str or None
         K names, if known: tables, plots and pages use them.
+    absent_values : Tensor or None
+        (L,), the value of each concept where it is absent, from which its effect on a class is counted: the mean value
+        of the training images without it. `PostHocCBM.fit` sets it where it fits the bank. Set it where you know the
+        concept labels of training images: ``model.absent_values = values.masked_fill(labels > 0, nan).nanmean(0)``
+        of their values and labels (N, L). Not needed of values that are probabilities, where it is 0.
+    mean_values : Tensor or None
+        (L,), the mean values of the training images, which stand in where `absent_values` are not known.
 
     """
 
     class_names: list[str] | None = None
+    absent_values: Tensor | None
+    mean_values: Tensor | None
 
     def __init__(
         self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
@@ -227,6 +239,11 @@ class ConceptChain(nn.Module, ABC):
     def bounded(self) -> bool:
         """Whether values lie between 0, absent, and 1, present, so that a label is a value."""
         return False
+
+    @property
+    def zero(self) -> str:
+        """What a value of 0 means: tables say it of scores by weight, value and contribution, which depend on it."""
+        return ""
 
     @property
     def concept_predictor(self) -> ConceptPredictor:

@@ -181,7 +181,7 @@ class CEM(ConceptMetric):
         top_l: int = 1,
         only_correct: bool = False,
         labels: Numbers | None = None,
-        importance: str = "contribution",
+        importance: str = "effect",
         gain: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:

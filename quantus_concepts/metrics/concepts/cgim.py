@@ -146,7 +146,7 @@ class CGIM(ConceptMetric):
         class_concepts: Numbers | pd.DataFrame,
         per: str = "concept",
         labels: Numbers | None = None,
-        importance: str = "contribution",
+        importance: str = "effect",
         centred: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:

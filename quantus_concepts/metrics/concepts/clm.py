@@ -34,8 +34,8 @@ from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
-from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Result, Scored, counted
+from quantus_concepts.metrics.host.model import IMPORTANCES, convention_of, is_concept_model, no_concept_model
+from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Observer, Result, Scored, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: The baselines of a table.
@@ -145,7 +145,7 @@ class CLM(ConceptMetric):
         top_l: int = 1,
         masks: Numbers | None = None,
         mask_hit: str = "centre",
-        importance: str = "contribution",
+        importance: str = "effect",
         specificity: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
@@ -297,6 +297,12 @@ class CLM(ConceptMetric):
         """Return the same maps at other parts, and other maps at the same parts."""
         names = [name for name in BASELINES if not (self.specificity and name in NOT_SPECIFIC)]
         return [self.vary(baseline=name) for name in names] if known.baselines and self.threshold is None else []
+
+    def for_model(self, name: str, model: Any, control: int | None) -> Observer | None:
+        """Return what observes a model; its baselines look for the concepts of the last importance that it has."""
+        unknown = self.importance == "effect" and not convention_of(model, "effect")
+        own = self.vary(importance="contribution") if self.baseline and self.level_optional and unknown else self
+        return super(CLM, own).for_model(name, model, control)
 
     def missing(self, batch: Batch) -> str:
         """Return the name of what a batch has to have and lacks, "" for nothing."""

@@ -31,7 +31,17 @@ from quantus_concepts.metrics.host.checks import SELECT, checked_classes
 
 R = TypeVar("R")
 
-IMPORTANCES = ("weight", "value", "contribution")
+IMPORTANCES = ("weight", "value", "contribution", "effect")
+#: What the effect of a concept is counted from.
+ABSENT_LEVEL, TRAINING_MEAN = "absent level", "training mean"
+#: How to let a model know it.
+GIVE_LEVEL = (
+    "Set `model.absent_values` (L,), the mean value of each concept over the training images without it: "
+    "values.masked_fill(labels > 0, torch.nan).nanmean(0), of values and labels (N, L); or, without labels, "
+    "`model.mean_values` (L,); or pass importance='contribution', which depends on where the zero of the values is"
+)
+#: Numbers that the head is given at once for the effects of a head that is not linear.
+_AT_ONCE = 2**24
 
 
 class ConceptModel(Protocol):
@@ -142,7 +152,9 @@ def _bank_model(model: ConceptModel | Mapping[str, ConceptModel], bank: RandomBa
     head = copy.deepcopy(bank.head).to(device_of(chain)).eval()
     directions = ConceptBank(bank.cavs, bank.intercepts, settings={"method": "random"})
     values = getattr(chain, "values", "margin")
-    return PostHocCBM(chain.features, directions, head, values, pool=chain.embed_features, maps=chain.feature_maps)
+    cbm = PostHocCBM(chain.features, directions, head, values, pool=chain.embed_features, maps=chain.feature_maps)
+    cbm.know_levels(bank)
+    return cbm
 
 
 def shares_features(model: object) -> TypeGuard[FeatureSharing]:
@@ -250,16 +262,68 @@ def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
 def concept_importances(
     model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Return several importances (N, L) of the concepts at the price of one: theta, u, and theta times u."""
+    """Return several importances (N, L) of the concepts at the price of one: theta, u, theta times u, and effects."""
     exact_values = at_least_float32(values)
-    if set(names) <= {"value"}:
-        return dict.fromkeys(names, exact_values)
-    weights = linear_weights(model.head)
-    theta = (_head_gradient(model, values, classes) if weights is None else weights[classes]).to(exact_values.dtype)
-    importances = {"weight": theta, "value": exact_values}
+    importances = {"value": exact_values}
+    if {"weight", "contribution"} & {*names}:
+        weights = linear_weights(model.head)
+        theta = _head_gradient(model, values, classes) if weights is None else weights[classes]
+        importances["weight"] = theta.to(exact_values.dtype)
     if "contribution" in names:
-        importances["contribution"] = theta * exact_values
+        importances["contribution"] = importances["weight"] * exact_values
+    if "effect" in names:
+        importances["effect"] = _effects(model, values, classes).to(exact_values.dtype)
     return dict(zip(names, map(importances.__getitem__, names), strict=True))
+
+
+def effect_level(model: object) -> tuple[Tensor | None, str]:
+    """Return the value of an absent concept, (L,) or of all, and what it is; None and "" where it is not known."""
+    absent: Tensor | None = getattr(model, "absent_values", None)
+    if absent is None and getattr(model, "bounded", False):
+        absent = torch.zeros(())
+    mean: Tensor | None = getattr(model, "mean_values", None)
+    return (mean, TRAINING_MEAN if mean is not None else "") if absent is None else (absent, ABSENT_LEVEL)
+
+
+def convention_of(model: object, kind: str) -> str:
+    """Return what an importance of a kind is counted from in a model, "" where that is not known."""
+    return effect_level(model)[1] if kind == "effect" else str(getattr(model, "zero", ""))
+
+
+def no_level(model: object) -> str:
+    """Return the error that a model's effects cannot be counted."""
+    return (
+        "Expected argument `model` to know the values of absent concepts, for importance='effect', but "
+        f"{type(model).__name__} does not. {GIVE_LEVEL}."
+    )
+
+
+def _effects(model: ConceptModel, values: Tensor, classes: Tensor) -> Tensor:
+    """Return what a class's logit, less the mean of all, loses if one concept each (N, L) is set to its level."""
+    level = effect_level(model)[0]
+    if level is None:
+        raise ValueError(no_level(model))
+    n, n_concepts = values.shape
+    if level.ndim:
+        checks.check_shape("absent_values of the model", level, ("L",), (n_concepts,))
+    level = level.to(values.device, at_least_float32(values).dtype)
+    weights = linear_weights(model.head)
+    if weights is not None:
+        return (weights - weights.mean(0)).to(level.dtype)[classes] * (values - level)
+    level, together = level.expand(n_concepts), max(1, _AT_ONCE // max(1, values.numel()))
+    before, effects = _over_mean(class_logits(model, values), classes), []
+    for concepts in torch.arange(n_concepts, device=values.device).split(together):
+        without = values.repeat(len(concepts), 1, 1)
+        without[torch.arange(len(concepts), device=values.device), :, concepts] = level[concepts, None].to(values)
+        after = class_logits(model, without.flatten(0, 1)).unflatten(0, (len(concepts), n))
+        effects.append(before - _over_mean(after, classes.expand(len(concepts), -1)))
+    return torch.cat(effects).T
+
+
+def _over_mean(logits: Tensor, classes: Tensor) -> Tensor:
+    """Return the logits (..., n) of one class each, less the mean of those of all (..., n, K)."""
+    exact = at_least_float32(logits)
+    return exact.gather(-1, classes[..., None])[..., 0] - exact.mean(-1)
 
 
 def image_importance(
@@ -289,7 +353,7 @@ def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tens
     if gradient is None:
         raise ValueError(
             f"Importance by weight or contribution is the gradient of the model's head but {type(model.head).__name__} "
-            "has none (is it quantised?). Pass importance='value', or keep the head in floating point and quantise "
+            "has none (is it quantised?). Pass importance='effect' or 'value', or keep the head in floating point and quantise "
             "`model.features` alone."
         )
     return gradient

@@ -18,7 +18,7 @@ from captum_concepts.texts import describe
 from quantus_concepts.metrics.host.alignment import ModelNames
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.explanations import FAILED
-from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.model import IMPORTANCES, convention_of, no_level
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 
@@ -170,7 +170,10 @@ class Scored(Observed):
 
 
 #: The field of a row that a setting of a metric is.
-FIELDS = {"importance": "explanation", "top_l": "l", "alpha": "alpha", "per": "item_kind", "baseline": "baseline"}
+FIELDS = {
+    **{"importance": "explanation", "top_l": "l", "alpha": "alpha", "per": "item_kind", "baseline": "baseline"},
+    "convention": "convention",
+}
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,8 @@ class UsualMetrics:
     Parameters
     ----------
     explanations : sequence of str
-        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
+        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u), and "effect",
+        which is left out by default for models that do not know the level of absent concepts (`CEM`, Notes).
     top_l : sequence of int
         How many concepts count. The default is used as far as the model has as many concepts; others raise. CLM leaves
         out those that not enough concepts have a part for.
@@ -196,7 +200,7 @@ class UsualMetrics:
     --------
     >>> from quantus_concepts.metrics import UsualMetrics
     >>> UsualMetrics(top_l=[1], alphas=[3])
-    UsualMetrics(explanations=('weight', 'value', 'contribution'), top_l=(1,), alphas=(3.0,))
+    UsualMetrics(explanations=('weight', 'value', 'contribution', 'effect'), top_l=(1,), alphas=(3.0,))
     """
 
     explanations: Sequence[str] = IMPORTANCES
@@ -247,9 +251,12 @@ class Observer:
     in_table: bool = True
     #: Name of the baseline that stands in place of the model's importance or maps.
     baseline: str = ""
-    #: In a stream: whether it is left out where its truth is unknown, and its name in the table.
+    #: In a stream: whether it is left out where its truth, or the level of effects, is unknown; its name in the table.
     optional: bool = False
+    level_optional: bool = False
     title: str = ""
+    #: Of a model in a stream: what importances are counted from.
+    convention: str = ""
 
     def __repr__(self) -> str:
         return describe(self, **{name: getattr(self, name, None) for name in inspect.signature(type(self)).parameters})
@@ -296,7 +303,15 @@ class Observer:
 
     def for_model(self, name: str, model: Any, control: int | None) -> Observer | None:
         """Return what observes a model of this name, or the control of this number of it; None for nothing."""
-        return self
+        kind = getattr(self, "importance", "")
+        if kind not in IMPORTANCES:
+            return self
+        convention = convention_of(model, kind)
+        if kind == "effect" and not convention:
+            if self.level_optional or control is not None:
+                return None
+            raise ValueError(no_level(model))
+        return self.vary(convention=convention)
 
     def missing(self, batch: Batch) -> str:
         """Return the name of what a batch has to have and lacks, "" for nothing."""

@@ -88,7 +88,10 @@ def chosen_metrics(metrics: Metrics, known: Callable[[UsualMetrics], Known]) -> 
 
 
 def _usual_metrics(known: Known) -> list[Observer]:
-    return [_optional(metric) for kind in USUAL for metric in kind.usual(known)]
+    # Asked for by name, effects of a model without their level are an error.
+    by_default = known.variants.explanations == UsualMetrics.explanations
+    usual = (metric for kind in USUAL for metric in kind.usual(known))
+    return [_optional(metric).vary(level_optional=by_default) for metric in usual]
 
 
 def _optional(metric: Observer) -> Observer:

@@ -39,6 +39,7 @@ SCORE_COLUMNS: dict[str, Any] = {
     "undefined": 0,
     "chance": math.nan,
     "reason": "",
+    "convention": "",
 }
 
 
