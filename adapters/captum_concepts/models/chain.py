@@ -169,9 +169,6 @@ class ConceptPredictor(nn.Module):
         self.pooling = pooling
         self.concept_layer = concept_layer
         self._channels = channels
-        # Buffers, so that they are where the model is; not in the state dict, whose keys are those of older models.
-        self.register_buffer("absent_values", None, persistent=False)
-        self.register_buffer("mean_values", None, persistent=False)
         self.concept_maps = concept_maps
         # Made anew on every access, so it must take over the mode of its parts.
         self.training = features.training or concept_layer.training
@@ -224,6 +221,9 @@ class ConceptChain(nn.Module, ABC):
         self.concept_layer = concept_layer
         self.head = head
         self._channels = channels
+        # Buffers, so that they are where the model is; not in the state dict, whose keys are those of older models.
+        self.register_buffer("absent_values", None, persistent=False)
+        self.register_buffer("mean_values", None, persistent=False)
         # Wrapping a model in eval mode gives one in eval mode, unless the head still is to be trained.
         self.training = features.training or head.training
 

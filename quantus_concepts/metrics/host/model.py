@@ -353,8 +353,8 @@ def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tens
     if gradient is None:
         raise ValueError(
             f"Importance by weight or contribution is the gradient of the model's head but {type(model.head).__name__} "
-            "has none (is it quantised?). Pass importance='effect' or 'value', or keep the head in floating point and quantise "
-            "`model.features` alone."
+            "has none (is it quantised?). Pass importance='effect' or 'value', or keep the head in floating point and "
+            "quantise `model.features` alone."
         )
     return gradient
 

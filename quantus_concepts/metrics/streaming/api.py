@@ -185,14 +185,14 @@ def score_concepts(
     --------
     >>> import torch
     >>> from torch import nn
-    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from captum_concepts import BottleneckCBM
     >>> from quantus_concepts import CEM, score_concepts
-    >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 2))
+    >>> cbm = BottleneckCBM(nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 2))
     >>> images, labels = torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 0, 1, 0, 1])
     >>> concept_labels = torch.eye(4)[[0, 1, 0, 1, 2, 3]]
     >>> table = score_concepts(cbm, [(images, labels, concept_labels)], [CEM(), CEM(gain=True)])
     >>> table[["metric", "explanation", "baseline"]].values.tolist()
-    [['CEM', 'contribution', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'contribution', '']]
+    [['CEM', 'effect', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'effect', '']]
     """
     several = model if isinstance(model, Mapping) and not controls and not per_image else {}
     banks = {f"{RANDOM_BANKS} of {name}": models_of_random_banks(own) for name, own in several.items()}
