@@ -63,9 +63,37 @@ def concept_auc(values: Numbers, concepts: Numbers, classes: Numbers | None = No
 def concept_auc_interval(values: Numbers, concepts: Numbers, classes: Numbers) -> tuple[float, float]:
     """Return the 95 % interval of the mean concept AUC, by the delete-one-class jackknife with K - 1 freedoms.
 
-    The images of a class depend on each other, and so do the scores of the concepts; classes are the sample. Values
-    (N, L) are of one model, `classes` (N,) are the true ones. NaN for fewer than two classes. Where no class makes a
-    difference, as for values that are all right, it is Wilson's of as many images as the rarer sides have on average.
+    The images of a class depend on each other, and so do the scores of the concepts; classes are the sample.
+
+    Parameters
+    ----------
+    values : array_like
+        (N, L) concept values.
+    concepts : array_like
+        (N, L) of 0/1, the true concepts.
+    classes : array_like
+        (N,) of int, the true classes.
+
+    Returns
+    -------
+    tuple of float
+        Low and high, within [0, 1]; NaN for fewer than two classes, and if no score is defined, also without one of the
+        classes. If no class makes a difference, as for values that are all right, it is Wilson's interval of as many
+        images as the rarer side of a concept has on average.
+
+    Raises
+    ------
+    ValueError
+        As `concept_auc`.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import concept_auc_interval
+    >>> values = [[0.1], [0.4], [0.6], [0.5], [0.7], [0.9]]
+    >>> concepts, classes = [[0], [1], [0], [1], [0], [1]], [0, 0, 1, 1, 2, 2]
+    >>> low, high = concept_auc_interval(values, concepts, classes)
+    >>> round(low, 2), round(high, 2)
+    (0.0, 1.0)
     """
     values, shown, n = _checked(values, concepts)
     check_axes(values=(values, "L N"))
@@ -84,6 +112,8 @@ def concept_auc_interval(values: Numbers, concepts: Numbers, classes: Numbers) -
     rest = (count - with_it) * (n - count - without)
     left_out = _share(won[:, None] - above + within, rest)[~values.isnan().any(1)].nanmean(0)
     estimate = jackknife_estimate(mean, left_out.cpu().numpy())
+    if math.isnan(estimate.variance):
+        return math.nan, math.nan
     if estimate.has_equal_means:
         rarer = torch.minimum(count, n - count)[~scores.isnan()].double().mean()
         return wilson(mean, max(1, round(float(rarer))), (0.0, 1.0))

@@ -64,8 +64,9 @@ LOCATION_CHANCE = "CLM chance"
 #: into its opposite.
 OTHER_IMAGE, GAUSSIAN, WRONG_LABELS = "parts of another image", "centred Gaussian", "wrong labels"
 OTHER_PARTS, FEATURE_NORM = "other parts of the image", "feature norm"
-#: Baselines of CGIM, and of CEM.
-SAME_IMPORTANCE = "the same importance everywhere"
+MEAN_PLACE = "mean place of the part"
+#: Baselines of CGIM, the second one a range of banks, and of CEM.
+SAME_IMPORTANCE, SHUFFLED_IMAGES = "the same importance everywhere", "fitted to shuffled images"
 COMMONEST_CONCEPT, CLASS_RECITAL = "commonest concept", "class recital"
 
 #: Chance of an answer yes or no.
