@@ -160,7 +160,8 @@ def _judge(row: Mapping[Hashable, Any], doubt: str, control: float | None, rows:
         return UNKNOWN, "no random banks"
     if math.isnan(number["low"]) and metric not in LEAKAGE:
         return UNKNOWN, "no interval"
-    if (theirs := row.get("random_convention")) and theirs != row.get("convention"):
+    theirs = row.get("random_convention")
+    if row.get("explanation") == "effect" and theirs and theirs != row.get("convention"):
         return UNKNOWN, f"the banks count from the {theirs}"
     said = verdict_of(row)
     if metric in BLAMED:
