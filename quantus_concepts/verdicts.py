@@ -54,7 +54,7 @@ RULE = {
     "Within: interval and range overlap, whatever the number itself is. Below: the whole interval lies below. Where a "
     "model has no banks, a column says what the range is.",
     "No verdict": "The row would be above, but the concept AUC of the model is not: the low end of its interval has to "
-    f"be above its random banks and {KNOWS:g}. Such a model does not know its concepts, and no score of them is praise. "
+    f"be above its random banks and {KNOWS:g}. A model that does not know its concepts is not praised for them. "
     "“Within” and what is blamed always stand; where no concept AUC is measured, nothing is withheld.",
     "–": "No verdict is possible: a number without interval or random banks, or for which random banks are no "
     "baseline. Those are CEM (the commonest concepts score high) and the cosine CGIM (any positive importance does); "

@@ -372,7 +372,7 @@ class CLM(ConceptMetric):
             return Result(np.full(n, np.nan), {}, chance=chance, clusters=observed.clusters.numpy())
         part = observed.first_parts[:, : self.top_l].long()
         hits = torch.as_tensor(mean_place_hits(observed.points.double().numpy(), observed.size, (self.alpha,)))
-        # (n, T, P, 1)
+        # Of each concept the hits of its map at every part.
         of_concepts = hits_of_concepts(
             hits[torch.arange(n)[:, None], part], part, cast(np.ndarray, self.part_of_concept)
         )
