@@ -21,6 +21,7 @@ from quantus_concepts.functional.statistics.intervals import (
     cluster_estimate,
     is_bounded,
     jackknife_estimate,
+    wilson,
 )
 from quantus_concepts.functional.statistics.seeds import seeds_estimate
 
@@ -201,7 +202,8 @@ def cgim_interval(
     -------
     tuple of float
         Low and high, within [-1, 1]; NaN for fewer than three classes with an importance, if no score is defined any
-        more without one of them, and if the mean is the same without any.
+        more without one of them, and if the mean is the same without any. Where all scores are 1, or -1, it is Wilson's
+        interval of as many classes.
 
     Raises
     ------
@@ -229,6 +231,9 @@ def cgim_interval(
     rest = [[row for row in range(len(own)) if row != deleted] for deleted in range(len(own))]
     left_out = [float(cgim(own[rows], truth[rows], per, centred).nanmean()) for rows in rest]
     estimate = jackknife_estimate(value, np.array(left_out))
+    if estimate.has_equal_means and abs(value) > 1 - 1e-9:
+        # No spread: so many classes agree.
+        return wilson(float(round(value)), len(own), (-1.0, 1.0))
     return _t_test(value, estimate, 8 * np.finfo(float).eps, (-1.0, 1.0))[:2]
 
 

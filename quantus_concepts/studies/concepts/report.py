@@ -241,7 +241,7 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
     shown = pick(cells, metric=CGIM_CORRELATION)
-    shown = shown[[is_shown_set(row) for row in shown.to_dict("records")]]
+    shown = shown[np.array([is_shown_set(row) for row in shown.to_dict("records")], dtype=bool)]
     columns = {
         AGAINST: pick(cells, metric=ACCURACY).assign(metric=AGAINST),
         ACCURACY: pick(cells, metric=ACCURACY),
