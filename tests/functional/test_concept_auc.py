@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import concept_auc
-from quantus_concepts.functional.concepts.concept_auc import concept_auc_interval
+from quantus_concepts.functional import concept_auc, concept_auc_interval
 from reference import concept_auc as reference
 
 

@@ -10,8 +10,7 @@ import torch
 
 from metric_inputs import CLASSES, IMAGES, LABELS, MODEL
 from quantus_concepts import ConceptAUC, score_concepts
-from quantus_concepts.functional import concept_auc
-from quantus_concepts.functional.concepts.concept_auc import concept_auc_interval
+from quantus_concepts.functional import concept_auc, concept_auc_interval
 from tiny_models import SharingConceptModel
 
 with torch.no_grad():

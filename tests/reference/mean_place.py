@@ -28,7 +28,8 @@ def mean_place_hits(points, size, alphas):
                     if np.isnan(place).any():
                         continue
                     column, row = (
-                        int(np.clip(np.floor(v + 0.5), 0, top - 1)) for v, top in zip(place, (width, height))
+                        int(np.clip(np.floor(v + 0.5), 0, top - 1))
+                        for v, top in zip(place, (width, height), strict=True)
                     )
                     nearer = (distance < distance[row, column] - 1e-9).sum()
                     ties = (np.abs(distance - distance[row, column]) <= 1e-9).sum()

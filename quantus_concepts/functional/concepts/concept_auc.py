@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes
 from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
-from quantus_concepts.functional.statistics.intervals import clipped_interval, jackknife_estimate, wilson
 
 
 @torch.no_grad()
@@ -51,76 +48,15 @@ def concept_auc(values: Numbers, concepts: Numbers, classes: Numbers | None = No
     >>> concept_auc(values, concepts, classes=[0, 0, 0, 1]).tolist()
     [0.75]
     """
-    values, shown, _ = _checked(values, concepts)
+    values, shown, _ = checked_values(values, concepts)
     if classes is None:
-        return _share(*_pairs(values, shown)).masked_fill(values.isnan().any(-1), torch.nan)
-    members, n_classes = _members(classes, shown)
-    won, with_it, without = _pairs_by_class(values, shown, members, n_classes)
-    return _share(won.sum(-1), (with_it * without).sum(-1)).masked_fill(values.isnan().any(-1), torch.nan)
+        return share_won(*pairs_won(values, shown)).masked_fill(values.isnan().any(-1), torch.nan)
+    members, n_classes = class_members(classes, shown)
+    won, with_it, without = pairs_won_by_class(values, shown, members, n_classes)
+    return share_won(won.sum(-1), (with_it * without).sum(-1)).masked_fill(values.isnan().any(-1), torch.nan)
 
 
-@torch.no_grad()
-def concept_auc_interval(values: Numbers, concepts: Numbers, classes: Numbers) -> tuple[float, float]:
-    """Return the 95 % interval of the mean concept AUC, by the delete-one-class jackknife with K - 1 freedoms.
-
-    The images of a class depend on each other, and so do the scores of the concepts; classes are the sample.
-
-    Parameters
-    ----------
-    values : array_like
-        (N, L) concept values.
-    concepts : array_like
-        (N, L) of 0/1, the true concepts.
-    classes : array_like
-        (N,) of int, the true classes.
-
-    Returns
-    -------
-    tuple of float
-        Low and high, within [0, 1]; NaN for fewer than two classes, and if no score is defined, also without one of the
-        classes. If no class makes a difference, as for values that are all right, it is Wilson's interval of as many
-        images as the rarer side of a concept has on average.
-
-    Raises
-    ------
-    ValueError
-        As `concept_auc`.
-
-    Examples
-    --------
-    >>> from quantus_concepts.functional import concept_auc_interval
-    >>> values = [[0.1], [0.4], [0.6], [0.5], [0.7], [0.9]]
-    >>> concepts, classes = [[0], [1], [0], [1], [0], [1]], [0, 0, 1, 1, 2, 2]
-    >>> low, high = concept_auc_interval(values, concepts, classes)
-    >>> round(low, 2), round(high, 2)
-    (0.0, 1.0)
-    """
-    values, shown, n = _checked(values, concepts)
-    check_axes(values=(values, "L N"))
-    members, n_classes = _members(classes, shown)
-    won, pairs = _pairs(values, shown)
-    scores = _share(won, pairs).masked_fill(values.isnan().any(1), torch.nan)
-    mean = float(scores.nanmean())
-    if n_classes < 2 or math.isnan(mean):
-        return math.nan, math.nan
-    # Pairs without class k: all, less those in which one of its images is either side, plus those within it.
-    below = _others_below(values, shown)
-    of_class = torch.nn.functional.one_hot(members, n_classes).double()
-    count = shown.sum(1, keepdim=True)
-    above = torch.where(shown, below, 2 * count - below).double() @ of_class
-    within, with_it, without = _pairs_by_class(values, shown, members, n_classes)
-    rest = (count - with_it) * (n - count - without)
-    left_out = _share(won[:, None] - above + within, rest)[~values.isnan().any(1)].nanmean(0)
-    estimate = jackknife_estimate(mean, left_out.cpu().numpy())
-    if math.isnan(estimate.variance):
-        return math.nan, math.nan
-    if estimate.has_equal_means:
-        rarer = torch.minimum(count, n - count)[~scores.isnan()].double().mean()
-        return wilson(mean, max(1, round(float(rarer))), (0.0, 1.0))
-    return clipped_interval(mean, math.sqrt(estimate.variance), estimate.freedom, (0.0, 1.0))
-
-
-def _checked(values: Numbers, concepts: Numbers) -> tuple[Tensor, Tensor, int]:
+def checked_values(values: Numbers, concepts: Numbers) -> tuple[Tensor, Tensor, int]:
     """Return values (..., L, N), whether concepts are shown (L, N), and N."""
     values, shown = to_floats("values", values), as_tensor("concepts", concepts)
     check_axes(values=(values, "... N L"), concepts=(shown, "N L"))
@@ -129,7 +65,7 @@ def _checked(values: Numbers, concepts: Numbers) -> tuple[Tensor, Tensor, int]:
     return values.mT.contiguous(), (shown > 0).to(values.device).mT.contiguous(), len(shown)
 
 
-def _members(classes: Numbers, shown: Tensor) -> tuple[Tensor, int]:
+def class_members(classes: Numbers, shown: Tensor) -> tuple[Tensor, int]:
     """Return classes (N,) counted from 0, and how many there are."""
     labels = to_class_tensor("classes", classes)
     check_axes(classes=(labels, f"{shown.shape[1]}"))
@@ -148,21 +84,21 @@ def _places(values: Tensor) -> Tensor:
     return torch.searchsorted(values.sort(-1).values.contiguous(), values)
 
 
-def _pairs(values: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
+def pairs_won(values: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
     """Return twice the pairs won (..., L), ties as one, and the number of pairs (L,)."""
     count = shown.sum(1)
     won = (_twice_ranks(values) * shown).sum(-1) - count * (count + 1)
     return won, count * (shown.shape[1] - count)
 
 
-def _others_below(values: Tensor, shown: Tensor) -> Tensor:
+def others_below(values: Tensor, shown: Tensor) -> Tensor:
     """Return twice how many images of the other side lie below each (L, N), ties as one."""
     n, places = shown.shape[1], _places(values)
     own = _twice_ranks(places + n * shown) - 2 * torch.where(shown, n - shown.sum(1, keepdim=True), 0)
     return _twice_ranks(places) - own
 
 
-def _pairs_by_class(values: Tensor, shown: Tensor, members: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor]:
+def pairs_won_by_class(values: Tensor, shown: Tensor, members: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return twice the pairs won within each class (..., L, K), and its images with and without the concept (L, K)."""
     of_class = torch.nn.functional.one_hot(members, n_classes).to(widest_float(values.device))
     size = of_class.sum(0)
@@ -172,7 +108,7 @@ def _pairs_by_class(values: Tensor, shown: Tensor, members: Tensor, n_classes: i
     return (ranks * shown) @ of_class - with_it * (with_it + 1), with_it, size - with_it
 
 
-def _share(won: Tensor, pairs: Tensor) -> Tensor:
+def share_won(won: Tensor, pairs: Tensor) -> Tensor:
     """Return the share of the pairs that are won, of twice their number; NaN without any."""
     wide = widest_float(won.device)
     return torch.where(pairs > 0, won.to(wide) / (2 * pairs.to(wide)), torch.nan)

@@ -21,7 +21,6 @@ from quantus_concepts.functional.statistics.intervals import (
     cluster_estimate,
     is_bounded,
     jackknife_estimate,
-    wilson,
 )
 from quantus_concepts.functional.statistics.seeds import seeds_estimate
 
@@ -177,64 +176,6 @@ def _t_test(
     error = math.sqrt(estimate.variance)
     low, high = clipped_interval(estimate.mean, error, estimate.freedom, bounds)
     return low, high, float(2 * stats.t.sf(abs(estimate.mean) / error, estimate.freedom))
-
-
-@torch.no_grad()
-def cgim_interval(
-    importance: Numbers, class_concepts: Numbers, per: str = "concept", centred: bool = True
-) -> tuple[float, float]:
-    """Return the 95 % interval of a mean CGIM by the delete-one-class jackknife, with K - 1 degrees of freedom.
-
-    As in `cgim_difference`: the scores of concepts share their classes, which are the sample.
-
-    Parameters
-    ----------
-    importance : array_like
-        (K, L) importance, as in `cgim`.
-    class_concepts : array_like
-        (K, L) in [0, 1].
-    per : str
-        "concept" or "class": which scores are averaged.
-    centred : bool
-        Whether it is of the correlation, in place of the paper's cosine.
-
-    Returns
-    -------
-    tuple of float
-        Low and high, within [-1, 1]; NaN for fewer than three classes with an importance, if no score is defined any
-        more without one of them, and if the mean is the same without any. Where all scores are 1, or -1, it is Wilson's
-        interval of as many classes.
-
-    Raises
-    ------
-    ValueError
-        As `cgim`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from quantus_concepts.functional import cgim_interval
-    >>> truth = torch.tensor([[1.0, 0.0], [0.8, 0.3], [0.1, 0.9], [0.0, 1.0]])
-    >>> noise = torch.tensor([[0.3, 0.1], [-0.4, 0.2], [0.2, -0.3], [0.4, 0.3]])
-    >>> low, high = cgim_interval(truth + noise, truth)
-    >>> round(low, 2), round(high, 2)
-    (0.02, 1.0)
-    """
-    own, truth = to_floats("importance", importance), to_floats("class_concepts", class_concepts)
-    check_axes(importance=(own, "K L"), class_concepts=(truth, "K L"))
-    own, truth = own.cpu().double(), truth.cpu().double()
-    scored = ~own.isnan().any(-1)
-    own, truth = own[scored], truth[scored]
-    value = float(cgim(own, truth, per, centred).nanmean())
-    if len(own) < 3 or math.isnan(value):
-        return math.nan, math.nan
-    rest = [[row for row in range(len(own)) if row != deleted] for deleted in range(len(own))]
-    left_out = [float(cgim(own[rows], truth[rows], per, centred).nanmean()) for rows in rest]
-    estimate = jackknife_estimate(value, np.array(left_out))
-    if estimate.has_equal_means and abs(value) > 1 - 1e-9:
-        # No spread: so many classes agree.
-        return wilson(float(round(value)), len(own), (-1.0, 1.0))
-    return _t_test(value, estimate, 8 * np.finfo(float).eps, (-1.0, 1.0))[:2]
 
 
 @torch.no_grad()

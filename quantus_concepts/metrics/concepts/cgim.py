@@ -17,7 +17,7 @@ from captum_concepts.support.checks import check_choice
 from captum_concepts.support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
-from quantus_concepts.functional.statistics.differences import cgim_interval
+from quantus_concepts.functional.statistics.jackknife import cgim_interval
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import (

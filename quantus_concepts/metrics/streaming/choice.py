@@ -10,11 +10,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from captum_concepts.support.checks import check_keywords
 from quantus_concepts.metrics import bottleneck, concepts
+from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
 from quantus_concepts.metrics.concepts.accuracy import Accuracy, ConceptAccuracy, Density, NegativeFirst
 from quantus_concepts.metrics.concepts.cem import CEM
 from quantus_concepts.metrics.concepts.cgim import CGIM
 from quantus_concepts.metrics.concepts.clm import CLM
-from quantus_concepts.metrics.concepts.concept_auc import ConceptAUC
 from quantus_concepts.metrics.concepts.substitution import Recital, SubstitutionScore
 from quantus_concepts.metrics.host.observing import Known, Observer, UsualMetrics
 

@@ -53,8 +53,7 @@ from quantus_concepts.painted.subject import (
 )
 from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows, is_shown_set
-from quantus_concepts.studies.concepts.models import SeedModels
-from quantus_concepts.studies.concepts.shuffled import shuffled_rows
+from quantus_concepts.studies.concepts.models import SeedModels, shuffled_rows
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
 from quantus_concepts.verdicts import ACCURACY
 

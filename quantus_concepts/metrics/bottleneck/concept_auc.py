@@ -13,8 +13,8 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts.support.checks import to_presence
+from quantus_concepts.functional import concept_auc, concept_auc_interval
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.concepts.concept_auc import concept_auc, concept_auc_interval
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import to_classes
