@@ -158,6 +158,7 @@ def small_cbm(seed: int) -> PostHocCBM:
     with torch.no_grad():
         for parameter in cbm.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    cbm.absent_values = torch.zeros(4)
     return cbm
 
 

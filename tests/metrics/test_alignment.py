@@ -116,7 +116,7 @@ def test_truth_of_a_metric_next_to_a_loader_that_may_shuffle_raises(kind: str) -
 def test_truth_of_a_metric_has_a_row_for_each_image() -> None:
     for rows in (LABELS[:30], torch.cat([LABELS, LABELS])):
         with pytest.raises(ValueError, match=f"`concept_labels` to hold as many rows .* but got {len(rows)}"):
-            score_concepts(make_model(), DataLoader(PAIRS, 8), [CEM(rows)])
+            score_concepts(make_model(), DataLoader(PAIRS, 8), [CEM(rows, importance="value")])
 
 
 @pytest.mark.parametrize("labels", [KIND[:, None], torch.eye(4)[KIND].long(), KIND.double()])

@@ -167,7 +167,7 @@ class TestImages:
         parts = np.array([0, 1, -1, 2, 0])
         places = torch.as_tensor(points[np.arange(12), parts[first]])[:, None]
         expected = point_hits(maps, places, (12, 12), (3,))[:, 0]
-        metric = CLM(alpha=3, points=points, part_of_concept=parts)
+        metric = CLM(alpha=3, points=points, part_of_concept=parts, importance="contribution")
         with torch.autocast("cpu", dtype=torch.bfloat16):
             scores = metric(model, images, classes)
         np.testing.assert_allclose(scores, expected, atol=1e-6)
@@ -184,10 +184,11 @@ class TestImages:
             values = model.concept_predictor(x)
             classes = model(x).argmax(1).numpy()
             maps = nn.functional.interpolate(model.concept_maps(x), size=(12, 12), mode="bilinear").numpy()
-        contribution = (model.head[0].weight[classes] * values).detach().numpy()
+        theta = model.head[0].weight.detach()
+        effect = ((theta - theta.mean(0))[classes] * (values - model.absent_values)).numpy()
         expected = []
         for i in range(8):
-            ranked = [j for j in np.argsort(-contribution[i], kind="stable") if parts[j] >= 0][:3]
+            ranked = [j for j in np.argsort(-effect[i], kind="stable") if parts[j] >= 0][:3]
             hits = []
             for j in ranked:
                 places = [p for p in points[i, parts[j]] if np.isfinite(p).all()]

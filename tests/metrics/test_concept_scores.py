@@ -80,14 +80,17 @@ def test_every_variant_agrees_with_the_formulas(kind):
     weights = {"theta": linear.weight.detach().numpy(), "bias": linear.bias.detach().numpy()}
     truth = {"labels": labels.numpy(), "present": present.numpy(), "points": points.numpy(), "parts": PARTS.numpy()}
     maps = model.concept_maps(images).detach().numpy()
+    truth["absent"] = model.absent_values.numpy()
     expected = evaluate(values=values, maps=maps, size=SIZE, tops=TOPS, alphas=ALPHAS, **weights, **truth)
     first = run(model, per_image=True, value_threshold=0.1).query("metric == 'density'")
     np.testing.assert_array_equal(first["predicted"], expected[("predicted",)])
     np.testing.assert_array_equal(first["label"], labels)
 
     columns = images_of(model, value_threshold=0.1)
-    chosen = linear.weight.detach().numpy()[expected[("predicted",)]]
+    theta = weights["theta"]
+    chosen = theta[expected[("predicted",)]]
     importances = {"weight": chosen, "value": values, "contribution": chosen * values}
+    importances["effect"] = (chosen - theta.mean(0)) * (values - truth["absent"])
     for (name, importance), top in itertools.product(importances.items(), TOPS):
         np.testing.assert_allclose(columns["CEM", name, top, 0, ""], expected["cem", name, top], atol=1e-6)
         gains = reference_gain(importance, present.numpy(), top)
@@ -368,9 +371,9 @@ def test_parts_of_another_image_are_scored_on_the_own_map():
     columns = images_of(SharingConceptModel(), samples=[sample._replace(points=same) for sample in SAMPLES])
     for top in TOPS:
         for alpha in ALPHAS:
-            other = columns["CLM", "contribution", top, alpha, "parts of another image"]
+            other = columns["CLM", "effect", top, alpha, "parts of another image"]
             assert np.isnan(other[0])
-            np.testing.assert_allclose(other[1:], columns["CLM", "contribution", top, alpha, ""][1:])
+            np.testing.assert_allclose(other[1:], columns["CLM", "effect", top, alpha, ""][1:])
 
 
 @pytest.mark.parametrize("size", [(9, 9), (10, 14)])
@@ -413,9 +416,9 @@ def test_part_specificity_agrees_with_the_formulas():
     # CLM less the baseline is the difference, where both are of the first concept.
     for alpha in ALPHAS:
         at_part, at_other_parts = (
-            columns["CLM", "contribution", 1, alpha, name] for name in ("", "other parts of the image")
+            columns["CLM", "effect", 1, alpha, name] for name in ("", "other parts of the image")
         )
-        difference = columns["part specificity", "contribution", 1, alpha, ""]
+        difference = columns["part specificity", "effect", 1, alpha, ""]
         other = ~np.isnan(at_other_parts)
         np.testing.assert_allclose((at_part - at_other_parts)[other], difference[other], atol=1e-6)
 
@@ -437,7 +440,7 @@ def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps()
     np.testing.assert_allclose(ours, np.where(np.isnan(ours), np.nan, expected), atol=1e-6)
     assert ("part specificity", "contribution", 1, ALPHAS[0], "centred Gaussian") in columns
     # Of a model that does not give its feature maps it is undefined.
-    unknown = images_of(TinyConceptModel(dtype=torch.float64))["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
+    unknown = images_of(TinyConceptModel(dtype=torch.float64))["CLM", "effect", 1, ALPHAS[0], "feature norm"]
     assert np.isnan(unknown).all()
 
 
@@ -492,6 +495,7 @@ def test_the_usual_numbers_of_concepts_are_those_that_fit():
     cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 5)).eval()
     classes = torch.arange(6) % 5
     batch = torch.rand(6, 3, 8, 8), classes, torch.eye(4)[torch.arange(6) % 4]
+    cbm.mean_values = torch.zeros(4)
     table = score_concepts(cbm, [batch], class_concepts=torch.rand(5, 4))
     assert {*table[table.metric == "CEM"]["l"]} == {1, 3}
     for metrics in ([UsualMetrics(top_l=(1, 5))], [CEM(top_l=5)]):

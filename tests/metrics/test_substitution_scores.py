@@ -104,6 +104,7 @@ def sharing(seed: int = 0) -> SharingConceptModel:
     model.concept_predictor.cavs = torch.randn(6, 6, generator=generator)
     model.head = torch.nn.utils.skip_init(torch.nn.Linear, 6, 4, bias=False)
     model.head.weight.data = torch.randn(4, 6, generator=generator)
+    model.absent_values = torch.zeros(6)
     return model.eval()
 
 

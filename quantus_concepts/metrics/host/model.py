@@ -27,7 +27,7 @@ from captum_concepts.support.running import (
     without_autocast,
 )
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics.host.checks import SELECT, checked_classes
+from quantus_concepts.metrics.host.checks import SELECT
 
 R = TypeVar("R")
 
@@ -324,15 +324,6 @@ def _over_mean(logits: Tensor, classes: Tensor) -> Tensor:
     """Return the logits (..., n) of one class each, less the mean of those of all (..., n, K)."""
     exact = at_least_float32(logits)
     return exact.gather(-1, classes[..., None])[..., 0] - exact.mean(-1)
-
-
-def image_importance(
-    model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, kind: str, features: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return the importance (n, L) of the concepts of images for their explained classes, and the logits (n, K)."""
-    outputs = shared_outputs(model, x_batch, features)
-    classes = checked_classes(y_batch, outputs.logits)
-    return concept_importances(model, outputs.values, classes, (kind,))[kind], outputs.logits
 
 
 def check_concept_count(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
