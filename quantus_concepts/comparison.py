@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 COMPARED = ("model", "method")
 #: Columns that are no variant of a metric.
 FACTS = frozenset({"image", "label", "class", "predicted", "value", "reason", "item"})
+#: Importances whose correlation with what people say of classes depends neither on the zero nor on the unit of values.
+WITHOUT_ZERO = ("weight", "value")
 NUMBERS = ["value_a", "value_b", "difference", "low", "high", "n", "undefined", "p", "p_adjusted"]
 
 
@@ -106,6 +108,10 @@ def compare(
     take `functional.seeds_interval` of the differences (S, N),
     ``table.pivot(index="seed", columns="image", values="value")`` of the first less that of the second.
 
+    Scores by weight, value and contribution depend on what a value of 0 and a unit of it mean (column ``convention``):
+    where two models differ in it, as margins and probabilities do, the row is left out with a warning. Of CGIM by value
+    and by weight the correlation over classes is compared still, which does not depend on it.
+
     Rows of "class importance", which `score_concepts` gives, have ``label`` (the number of a class), ``item`` (a
     concept) and ``explanation``; rows of "class concepts" the same without an explanation. NaN marks a class without a
     correctly predicted image.
@@ -136,7 +142,18 @@ def compare(
         pairs = [pair if names is None else replace(pair, a=str(names[0]), b=str(names[1]))]
     else:
         pairs = list(_pairs_of_table(first, by, reference))
-    rows = [row for pair in pairs for row in _compare_pair(pair, clusters, strict=b is not None)]
+    rows, conventions = list[dict[str, Any]](), dict[str, None]()
+    for pair in pairs:
+        *tables, other = of_one_convention(pair.first, pair.second)
+        conventions |= dict.fromkeys(other)
+        if all(map(len, tables)):
+            pair = replace(pair, first=tables[0], second=tables[1])
+            rows += _compare_pair(pair, clusters, strict=b is not None)
+    if conventions:
+        warn_user(
+            f"Left out of the comparison, since importance is counted from different zeros: {', '.join(conventions)}. "
+            "Compare by 'effect', which does not depend on them."
+        )
     if left_out:
         warn_user(
             "Left out of the comparison, without one score for each image or an interval: "
@@ -209,6 +226,22 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> tuple[pd.DataFrame, 
     if not parts:
         raise ValueError(f"Expected the evaluation to have metrics with a score for each of {n_images} images.")
     return pd.concat(parts.values(), ignore_index=True), left_out
+
+
+def of_one_convention(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """Return two tables without the scores whose importance is counted from different zeros, and the names of these."""
+    if "convention" not in first or "convention" not in second:
+        return first, second, []
+    keys = [name for name in ("metric", "explanation", "model") if name in first and name in second]
+    own, theirs = (table[[*keys, "convention"]].fillna("").drop_duplicates() for table in (first, second))
+    both = own.merge(theirs, on=keys)
+    other = both[both["convention_x"] != both["convention_y"]]
+    other = other[(other["metric"] != CLASS_IMPORTANCE) | ~other["explanation"].isin(WITHOUT_ZERO)]
+    left_out = pd.MultiIndex.from_frame(other[keys])
+    kept = (table[~pd.MultiIndex.from_frame(table[keys].fillna("")).isin(left_out)] for table in (first, second))
+    names = other["metric"].where(other["metric"] != CLASS_IMPORTANCE, CGIM)
+    rows = zip(names, other["explanation"], other["convention_x"], other["convention_y"], strict=True)
+    return (*kept, [f"{metric} by {kind} ({a or 'unknown'}, {b or 'unknown'})" for metric, kind, a, b in rows])
 
 
 def _names(table: pd.DataFrame, column: str) -> list[Any]:
@@ -362,6 +395,7 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
             "belong to no model: to compare the models of one table pass the whole table, `compare(scores)`."
         )
     theirs, others = (_matrices(table[table["metric"] == CLASS_IMPORTANCE]) for table in (first, second))
+    conventions = [_conventions(table) for table in (first, second)]
     for explanation in (name for name in theirs if name in others):
         pairs = [truth, theirs[explanation], others[explanation]]
         sides = [(f"the rows of {pair.a!r}", pairs[1]), (f"the rows of {pair.b!r}", pairs[2])]
@@ -373,10 +407,19 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
                 f"{CLASS_CONCEPTS!r} but {'; '.join(dict.fromkeys(lost))}. Pass the whole table."
             )
         class_concepts, a, b = (torch.tensor(matrix.to_numpy(float)) for matrix in pairs)
+        convention, other = (of_table.get(explanation, "") for of_table in conventions)
         for metric, centred in ((CGIM, False), (CGIM_CORRELATION, True)):
             for per in ("concept", "class"):
-                result = cgim_difference(a, b, class_concepts, per, centred)
-                yield {"metric": metric, "explanation": explanation, "item_kind": per, **_numbers(pair, result)}
+                if convention == other or (centred and per == "concept"):
+                    about = {"metric": metric, "explanation": explanation, "item_kind": per}
+                    about |= {"convention": convention} if convention == other else {}
+                    yield about | _numbers(pair, cgim_difference(a, b, class_concepts, per, centred))
+
+
+def _conventions(table: pd.DataFrame) -> dict[str, str]:
+    """Return what each explanation's importance is counted from."""
+    known = table[["explanation", "convention"]].fillna("") if {"explanation", "convention"} <= {*table} else None
+    return {} if known is None else dict(known.itertuples(index=False, name=None))
 
 
 def _lost(name: str, matrix: pd.DataFrame, whole: pd.DataFrame) -> Iterator[str]:

@@ -13,7 +13,7 @@ import torch
 from quantus import Sparseness
 from torch import nn
 
-from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
 from quantus_concepts import CEM, CGIM, Evaluation, compare, evaluate, plot_comparison
 from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference, seeds_interval
 from quantus_concepts.metrics import UsualMetrics, concept_state
@@ -283,3 +283,51 @@ def test_clusters_in_an_array_need_images_by_number():
     ]
     with pytest.raises(ValueError, match=r"`image` to number the images.*but got '0.jpg'"):
         compare(*tables, clusters=labels)
+
+
+class TestConventions:
+    """Scores whose importance is counted from different zeros are not compared."""
+
+    IMAGES, CLASSES = torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3
+    SHOWN = (torch.rand(24, 3, generator=torch.Generator().manual_seed(1)) < 0.5).int()
+
+    def table(self, name: str, *explanations: str) -> pd.DataFrame:
+        layer, head = nn.Linear(4, 3), nn.Linear(3, 3)
+        generator = torch.Generator().manual_seed(len(name))
+        for part in (layer, head):
+            part.weight.data = torch.randn(part.weight.shape, generator=generator)
+        parts = {"features": nn.Identity(), "concept_layer": layer, "head": head, "pool": nn.Identity()}
+        model = BottleneckCBM(**parts, activation=None if name == "logits" else torch.sigmoid)
+        model.absent_values = None if name == "unknown" else torch.full((3,), -1.0)
+        metrics = UsualMetrics(top_l=[1], explanations=explanations)
+        shares = torch.eye(3) * 0.5 + 0.2
+        batches = [(self.IMAGES, self.CLASSES, self.SHOWN)]
+        return score_concepts({name: model}, batches, metrics, class_concepts=shares, per_image=True, baselines=False)
+
+    def test_only_what_has_one_zero_is_compared(self) -> None:
+        kinds = ("weight", "value", "contribution", "effect")
+        first, second = self.table("logits", *kinds), self.table("probabilities", *kinds)
+        with pytest.warns(
+            UserWarning, match=r"CEM by weight \(zero of the logit, probability\), .*CGIM by contribution"
+        ):
+            result = compare(first, second)
+        assert {*zip(result["metric"], result["explanation"], strict=True)} == {
+            ("accuracy", ""),
+            *((metric, "effect") for metric in ("CEM", "CEM gain", "CGIM", "CGIM correlation")),
+            # The correlation over classes depends neither on the zero nor on the unit.
+            *(("CGIM correlation", kind) for kind in ("value", "weight")),
+        }
+        by_value = result[(result["metric"] == "CGIM correlation") & (result["explanation"] == "value")]
+        assert by_value["item_kind"].tolist() == ["concept"]
+        assert {*result.loc[result["explanation"] == "effect", "convention"]} == {"absent level"}
+        # One convention, or none that is known: everything is compared.
+        assert len(compare(first, first.assign(model="other"))) > len(result)
+        plain = (each.drop(columns="convention") for each in (first, second))
+        assert len(compare(*plain)) > len(result)
+
+    def test_nothing_is_left(self) -> None:
+        first, second = (
+            table[table["metric"] == "CEM"] for table in (self.table("logits", "value"), self.table("odds", "value"))
+        )
+        with pytest.warns(UserWarning, match="from different zeros"), pytest.raises(ValueError, match="there is none"):
+            compare(first, second)

@@ -193,9 +193,12 @@ def concept_images(
             if result.by_class is not None:
                 means, truth = result.by_class
                 of_explanation = {"metric": col.CLASS_IMPORTANCE, "explanation": fields["explanation"]}
+                of_explanation["convention"] = fields["convention"]
                 of_classes.append(_class_table(means, concepts, model=name, **of_explanation))
     if truth is not None:
-        of_classes.append(_class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation=""))
+        of_classes.append(
+            _class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation="", convention="")
+        )
     return pd.concat([*tables, *of_classes], ignore_index=True)
 
 
@@ -225,4 +228,7 @@ def _image_table(state: ModelState, model: str) -> pd.DataFrame:
 
 
 #: The fields of a score of an image, empty.
-_NO_VARIANT = {"metric": "", "explanation": "", "l": math.nan, "alpha": math.nan, "baseline": ""}
+_NO_VARIANT = dict.fromkeys(("metric", "explanation", "baseline", "convention"), "") | {
+    "l": math.nan,
+    "alpha": math.nan,
+}

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from quantus_concepts.comparison import compare
+from quantus_concepts.comparison import compare, of_one_convention
 from quantus_concepts.functional import cgim, find_discoveries
 from quantus_concepts.functional.statistics.differences import seeds_difference
 from quantus_concepts.functional.statistics.discoveries import Discoveries
@@ -142,6 +142,7 @@ def _own_scores(images: pd.DataFrame) -> pd.DataFrame:
 def _compare_pairs(pairs: Iterable[Pair], same_images: bool) -> pd.DataFrame:
     results = []
     for a, b, first, second in pairs:
+        first, second, _ = of_one_convention(first, second)
         seeds = first["seed"].nunique()
         if seeds > 1 and same_images:
             result = _compare_seeds(first, second)
