@@ -190,7 +190,8 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
         if has_banks:
             of_convention = rows["explanation"].isin(BY_CONVENTION)
             rows = rows.assign(
-                **{name: rows[name].mask(of_convention) for name in ("random", "random_low", "random_high")}
+                **{name: rows[name].mask(of_convention) for name in ("random", "random_low", "random_high")},
+                against=rows["against"].mask(of_convention, ""),
             )
     order = {name: place for place, name in enumerate(rows.index)}
     rows = rows.sort_values([name for name in ("l", "alpha", "set") if name in rows], kind="stable")

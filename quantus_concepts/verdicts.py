@@ -58,7 +58,7 @@ RULE = {
     "“Within” and what is blamed always stand; where no concept AUC is measured, nothing is withheld.",
     "–": "No verdict is possible: a number without interval or random banks, or for which random banks are no "
     "baseline. Those are CEM (the commonest concepts score high) and the cosine CGIM (any positive importance does); "
-    "rankings by weight and contribution, and by value all but the CGIM correlation over all images and the concept "
+    "rankings by weight and contribution, and by value all but the CGIM correlation of concepts over all images and the concept "
     "AUC, since a constant added to the values, which changes no prediction, moves them.",
     "Ranking": "Fixed before looking: the effect, what a class loses without the concept, and the value beside it. The "
     "best of several rankings is partly the best by luck.",
@@ -103,7 +103,7 @@ def no_baseline(row: Mapping[Hashable, Any] | pd.Series) -> str:
     if metric == CGIM:
         return "a cosine: 0 is not its zero"
     if ranking == "value":
-        if metric != CGIM_CORRELATION:
+        if metric != CGIM_CORRELATION or row.get("item_kind") == "class":
             return "moves with the zero of the values"
         if row.get("set", "all") != "all":
             return "the choice of images alone correlates"

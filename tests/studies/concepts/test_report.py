@@ -89,7 +89,7 @@ def mean_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return join_seeds(frame.astype({"l": float}).assign(what=kinds_of_rows(frame)), RANDOM, bounds_of)
 
 
-#: Accuracies of a model that knows its classes, and the concept AUC of one that knows its concepts and one that does not.
+#: Accuracies of a model that knows its classes, and the concept AUC of a model that knows its concepts or does not.
 KNOWS = [row(POST_HOC, "accuracy", 0.75), row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
 AUC = [row(RANDOM, "concept AUC", 0.5, low=0.4, high=0.6, item_kind="concept")]
 KNOWING, UNKNOWING = ([row(POST_HOC, "concept AUC", value, item_kind="concept"), *AUC] for value in (0.9, 0.6))
