@@ -97,11 +97,12 @@ def test_the_headline_is_one_number_a_metric() -> None:
     batches = [(images, labels, concepts)]
     table = score_concepts({"my model": SharingConceptModel()}, batches, class_concepts=truth, **settings)
     rows = headline(table)
-    # Without a level of absent concepts there is no effect, and the value is alone.
     known = ["accuracy", "concept AUC", "concept AUC within predicted classes", "negative first"]
-    assert rows["metric"].tolist() == [*known, "CEM", "CEM gain", "CGIM", "CGIM correlation"]
-    assert {*rows["explanation"]} == {"", "contribution", "value"}
-    rows = rows.set_index("metric")
+    assert list(dict.fromkeys(rows["metric"])) == [*known, "CEM", "CEM gain", "CGIM", "CGIM correlation"]
+    # The effect is first, the value below it.
+    assert rows.loc[rows["metric"] == "CEM", "explanation"].tolist() == ["effect", "value"]
+    assert {*rows["explanation"]} == {"", "contribution", "effect", "value"}
+    rows = rows[rows["explanation"] != "effect"].set_index("metric")
     # Over all images: all are taken for one class, in which nothing correlates.
     assert (rows.loc["CGIM correlation", "set"], rows["value"].notna().all()) == ("all", True)
     banks = table[(table["what"] == "random range") & (table["set"] == "all")].query("metric == 'CEM gain' and l == 1")
