@@ -26,7 +26,11 @@ from captum_concepts.tcav.score import permutation_score, random_splits
 from quantus_concepts.functional import (
     adjust_p_values,
     baseline_range,
+    cgim,
     cgim_difference,
+    cgim_interval,
+    concept_auc,
+    concept_auc_interval,
     find_discoveries,
     interval,
     paired_difference,
@@ -203,6 +207,37 @@ def of_classes(n: int) -> Iterator[Row]:
             counted.append(float(np.mean([holds((result.low, result.high), truth) for result in results])))
         name = "CGIM correlation" if centred else "CGIM"
         yield (f"`cgim_difference`, {name}", f"per {per}; 10 / 25 / 100 classes", ".95", counted)
+
+    counted = []
+    for n_classes in (6, 10, 25, 100):
+        rng = np.random.default_rng([n_classes, 1])
+        draws = [draw(rng, n_classes)[::2] for _ in range(n)]
+        truth = np.mean([float(cgim(*pair, centred=True).nanmean()) for pair in draws])
+        counted.append(float(np.mean([holds(cgim_interval(*pair), truth) for pair in draws])))
+    yield "`cgim_interval`, CGIM correlation", "per concept; 6 / 10 / 25 / 100 classes", ".95", counted
+
+    for strength, effect in ((0.8, 0.5), (0.36, 0.0), (3.2, 0.4)):
+        counted = []
+        for n_classes in (6, 10, 25, 100):
+            rng = np.random.default_rng([n_classes, 2])
+            worlds = [values_of_classes(rng, n_classes, strength, effect) for _ in range(n)]
+            means = [float(concept_auc(values, concepts).nanmean()) for values, concepts, _ in worlds]
+            found = [holds(concept_auc_interval(*world), float(np.mean(means))) for world in worlds]
+            counted.append(float(np.mean(found)))
+        data = f"concepts {strength:g} and classes {effect:g} deviations apart; 6 / 10 / 25 / 100 classes"
+        yield "`concept_auc_interval`", data, ".95", counted
+
+
+def values_of_classes(
+    rng: Rng, n_classes: int, strength: float, effect: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values and concepts (N, 12) of about 20 images a class, drawn with the classes, and the classes (N,)."""
+    shares, level = rng.beta(0.5, 1, (n_classes, 12)), rng.normal(0, effect, (n_classes, 12))
+    n = 20 * n_classes
+    more = rng.choice(n_classes, n - n_classes, p=rng.dirichlet(np.full(n_classes, 5.0)))
+    classes = np.concatenate([np.arange(n_classes), more])
+    concepts = (rng.random((n, 12)) < shares[classes]).astype(int)
+    return strength * concepts + level[classes] + rng.normal(size=(n, 12)), concepts, classes
 
 
 def of_draws(n: int) -> Iterator[Row]:

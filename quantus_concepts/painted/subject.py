@@ -185,7 +185,10 @@ def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_class
     with torch.no_grad():
         u = ConceptLayer(bank, values)(train.features)
     model = PostHocCBM(backbone, bank, fit_logistic(u, train.labels, n_classes), values).eval()
-    model.absent_values = mean_absent_values(u, train.concept_labels)
+    if train.concept_labels is None or train.concept_labels.shape[1] != len(bank):
+        model.mean_values = u.mean(0)
+    else:
+        model.absent_values = mean_absent_values(u, train.concept_labels)
     return model
 
 
@@ -202,7 +205,8 @@ def fit_random_models(
     if train.labels is None:
         raise ValueError("Expected argument `train` to hold class labels but it has none.")
     settings: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed}
-    settings["concept_labels"] = train.concept_labels
+    if train.concept_labels is not None and train.concept_labels.shape[1] == len(names):
+        settings["concept_labels"] = train.concept_labels
     models = []
     for bank in random_banks(train.features, train.labels, len(names), n_classes, **settings):
         model = PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
@@ -235,6 +239,8 @@ class OracleModel(nn.Module):
 
     #: It has no answer for images that a metric changes (`Locality`).
     answers_changed_images = False
+    #: Its values are 0, absent, and 1.
+    bounded = True
 
     concept_labels: Tensor
     points: Tensor

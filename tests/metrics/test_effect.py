@@ -18,6 +18,7 @@ from captum_concepts.models.residual import fit_residual
 from quantus_concepts import CEM, CGIM, CLM, UsualMetrics, score_concepts
 from quantus_concepts.functional import random_banks
 from quantus_concepts.metrics.host import model as host
+from quantus_concepts.verdicts import no_baseline
 from reference.evaluation import effect as reference_effect
 from tiny_models import SharingConceptModel
 
@@ -275,6 +276,8 @@ class TestKnownScores:
 #: Whoever gives a verdict to another row adds it here.
 CARRY_A_VERDICT = {
     ("accuracy", "", ""),
+    ("concept AUC", "", "concept"),
+    ("concept AUC within predicted classes", "", "concept"),
     ("CEM", "effect", ""),
     ("CEM gain", "effect", ""),
     ("CLM", "effect", ""),
@@ -372,5 +375,8 @@ def test_what_carries_a_verdict_stays_where_predictions_stay(tables: dict[str, p
     keys = pd.Series([*zip(own["metric"], own["explanation"], own["item_kind"], strict=True)], index=own.index)
     assert {*keys} >= CARRY_A_VERDICT
     assert not {*keys[moved]} & CARRY_A_VERDICT
+    # The rule gives a verdict to no other row.
+    judged = [not no_baseline(row) for row in own.to_dict("records")]
+    assert {*keys[judged]} <= CARRY_A_VERDICT
     # What moves is what the page says, and all of it does here.
     assert {*keys[moved]} == {key for key, gauges in MOVE.items() if gauge in gauges}

@@ -17,6 +17,7 @@ from captum_concepts.support.checks import check_choice
 from captum_concepts.support.running import to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
+from quantus_concepts.functional.statistics.jackknife import cgim_interval
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import (
@@ -99,6 +100,10 @@ class CGIM(ConceptMetric):
         Whether to correlate A and V, in place of the paper's cosine: means over the classes (per class: over the
         concepts) are subtracted first. Only there 0 is no relation; an importance that is the same for every class has
         a large cosine, and no correlation (NaN).
+    only_correct : bool
+        Whether only correctly predicted samples enter the means A, as in the paper. Without it every sample enters that
+        of its true class: the choice of the correct ones alone makes values of noise correlate with V (.64 where it was
+        measured; .00 over all).
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
         ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
@@ -136,8 +141,7 @@ class CGIM(ConceptMetric):
     of_samples = False
     asks_concept_models = True
     sample_truth = ("labels",)
-    reads_correctness = True
-    family = ("class_concepts",)
+    family = ("class_concepts", "only_correct")
     class_concepts: np.ndarray
     #: "", or in place of the model's importance one that is the same everywhere.
     baseline = ""
@@ -149,6 +153,7 @@ class CGIM(ConceptMetric):
         labels: Numbers | None = None,
         importance: str = "effect",
         centred: bool = False,
+        only_correct: bool = True,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind what people say of classes. A score of 1 says that importance is proportional to it.
@@ -159,7 +164,7 @@ class CGIM(ConceptMetric):
         super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
-        self.per, self.importance, self.centred = per, importance, centred
+        self.per, self.importance, self.centred, self.only_correct = per, importance, centred, only_correct
         self._bind(class_concepts=class_concepts)
         self._bind(labels=labels)
 
@@ -184,6 +189,11 @@ class CGIM(ConceptMetric):
         return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
 
     @property
+    def reads_correctness(self) -> bool:  # type: ignore[override]
+        """Whether scores depend on which samples are classified correctly."""
+        return self.only_correct
+
+    @property
     def label(self) -> str:
         """What it is called in a table."""
         return col.CGIM_CORRELATION if self.centred else self.name
@@ -198,6 +208,8 @@ class CGIM(ConceptMetric):
             metric = cls(table).vary(per=per)
             for centred in (False, True):
                 metrics += [metric.vary(centred=centred, importance=kind) for kind in known.variants.explanations]
+            if "value" in known.variants.explanations:
+                metrics.append(metric.vary(centred=True, importance="value", only_correct=False))
             metrics += metric.baselines(known)
         return metrics
 
@@ -233,7 +245,9 @@ class CGIM(ConceptMetric):
         labels = batch.tensor("labels", importance.device) if "labels" in batch.truth else batch.labels
         labels, predicted = labels.to(importance.device), predicted.to(importance.device)
         enters = batch.correct if batch.has_concepts else labels == predicted
-        if batch.given is not None:
+        if not metric.only_correct:
+            enters = torch.ones_like(enters)
+        elif batch.given is not None:
             enters = enters & (labels == torch.as_tensor(batch.given, device=labels.device))
         finite = found.norms.amax(0) < torch.inf
         sums, counts = class_sums(importance.transpose(0, 1).flatten(1), labels, enters & finite, n_classes)
@@ -263,15 +277,17 @@ class CGIM(ConceptMetric):
             means = observed.theta.double()
         scores = cgim(means, truth, self.per, self.centred).numpy()
         reasons: dict[str, Counted] = {}
-        by_class = None if self.centred or self.per == "class" else (means, truth)
+        by_class = None if self.centred or self.per == "class" or not self.only_correct else (means, truth)
         result = Result(scores, reasons, by_class=by_class)
+        if self.centred:
+            result.interval = lambda: cgim_interval(means, truth, self.per)
         n_classes, n_concepts = means.shape
         without = int(np.isnan(means.numpy()).any(1).sum())
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
         if self.per == "concept" and 0 < without < n_classes:
             result.outcome = "scores are over fewer classes, or NaN,"
         if without:
-            reason = "a class has no correctly predicted sample with an explanation"
+            reason = f"a class has no {'correctly predicted ' * self.only_correct}sample with an explanation"
             reasons[reason] = Counted(without, n_classes, "classes")
         whys = Counter(cgim_reasons(means, truth, self.per, self.centred) if np.isnan(scores).any() else ())
         reasons |= {why: Counted(n, number, unit) for why, n in whys.items() if why not in ("", NO_CLASS)}

@@ -29,6 +29,7 @@ from quantus_concepts.metrics.concepts.locations import (
     chance_at_places,
     hits_of_concepts,
     locate,
+    mean_place_hits,
 )
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
@@ -39,7 +40,7 @@ from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Ob
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: The baselines of a table.
-BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN)
+BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN, col.MEAN_PLACE)
 MASK_HITS = ("centre", "share")
 
 
@@ -336,6 +337,8 @@ class CLM(ConceptMetric):
         """Return the scores of all batches, and why some are undefined."""
         if isinstance(observed, Scored):
             return super().finish(observed)
+        if self.baseline == col.MEAN_PLACE:
+            return self._by_mean_place(observed)
         row, column = observed.rows.index(self.baseline or self.importance), observed.alphas.index(self.alpha)
         place, n = observed.tops.index(self.top_l), observed.n_samples
         scores, chance = observed.means[:, row, place, column].double().numpy(), np.full(n, self.alpha / 12)
@@ -363,6 +366,22 @@ class CLM(ConceptMetric):
         return Result(
             scores, (lambda: {}) if self.baseline else reasons, chance=chance, clusters=observed.clusters.numpy()
         )
+
+    def _by_mean_place(self, observed: Located) -> Result:
+        """Return the scores of maps that are the mean place of their part in other images."""
+        n, chance = observed.n_samples, math.nan if self.specificity else self.alpha / 12
+        if observed.size is None or observed.points is None or observed.first_parts is None:
+            return Result(np.full(n, np.nan), {}, chance=chance, clusters=observed.clusters.numpy())
+        part = observed.first_parts[:, : self.top_l].long()
+        hits = torch.as_tensor(mean_place_hits(observed.points.double().numpy(), observed.size, (self.alpha,)))
+        # Of each concept the hits of its map at every part.
+        of_concepts = hits_of_concepts(
+            hits[torch.arange(n)[:, None], part], part, cast(np.ndarray, self.part_of_concept)
+        )
+        scores = (of_concepts.difference if self.specificity else of_concepts.own)[..., 0].nanmean(1)
+        ranks = (observed.norms[:, -1] > 0) & (observed.norms[:, -1] < np.inf)
+        scores = np.where(ranks.numpy(), scores.numpy(), np.nan)
+        return Result(scores, {}, chance=np.full(n, chance), clusters=observed.clusters.numpy())
 
     def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the hits (n,) of maps about parts (n,), or their part specificity, by pixels (n, P, Q) of parts."""

@@ -369,6 +369,8 @@ class Result:
     clusters: Any = None
     #: In place of the mean of scores, if it is another number or there are no scores: "value", "n", "undefined".
     summary: dict[str, Any] | None = None
+    #: The interval of the mean, where it is not that over the samples; computed where it is shown.
+    interval: Callable[[], tuple[float, float]] | None = None
     #: Importances (K, L) by which models are compared, and the truth.
     by_class: tuple[Tensor, Tensor] | None = None
 

@@ -74,7 +74,7 @@ def mean_row(
 def item_rows(scores: Numbers, names: Sequence[str], **fields: Any) -> list[Row]:
     """Return one row per concept or class, and first the one of their mean.
 
-    The mean has no interval: the scores of a model's concepts, or classes, are not independent of each other.
+    The mean has no interval over its items: the scores of a model's concepts, or classes, depend on each other.
     """
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     rows = [(values, ""), *zip(values, names, strict=True)]
@@ -135,6 +135,8 @@ def _rows_of(
         return [row | {"chance": mean_chance(result), "reason": reason}]
     items = item_rows(result.scores, names[fields["item_kind"]], **fields)
     items[0] |= result.summary or {}
+    if intervals and result.interval is not None:
+        items[0]["low"], items[0]["high"] = result.interval()
     if items[0]["undefined"] and intervals:
         items[0]["reason"] = result.commonest_reason()
     # The items of a baseline say nothing.

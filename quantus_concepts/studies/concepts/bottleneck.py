@@ -15,7 +15,7 @@ from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdic
 from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.concepts.scores import SWAP
 from quantus_concepts.studies.concepts.terms import COLOURS, MODELS, ordered
-from quantus_concepts.verdicts import ACCURACY, BELOW
+from quantus_concepts.verdicts import ABOVE, ACCURACY
 
 LEAKAGE, SPARSE = ConceptTaskLeakage.name, SparseHeadAccuracy.name
 #: Columns of the table, and how their numbers are written.
@@ -85,9 +85,9 @@ def sparse_heads(rows: pd.DataFrame) -> list[Picture]:
 
 
 def gap_verdict(rows: pd.DataFrame) -> list[Verdict]:
-    """Return the answer on the head gap, which is good where it is below that of random banks."""
+    """Return the answer on the head gap, which is blamed where it is above that of random banks."""
     gap = one(pick(rows, model=POST_HOC, what=SCORE), metric=LABELS["gap"])
     if gap is None:
         return []
-    question = "Accuracy that the named concepts do not explain (head gap; low is good)?"
-    return [Verdict.of(question, gap, text=f"{BELOW} (good)" if gap["verdict"] == BELOW else "")]
+    text = f"{ABOVE} (bad)" if gap["verdict"] == ABOVE else ""
+    return [Verdict.of("Accuracy that the named concepts do not explain (head gap; low is good)?", gap, text=text)]

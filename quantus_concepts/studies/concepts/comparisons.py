@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,11 @@ Pair = tuple[str, str, pd.DataFrame, pd.DataFrame]
 #: Of the scores of bottlenecks that do not lie between 0 and 1.
 OTHER_BOUNDS = {metric.name: metric.bounds for metric in (ConceptTaskLeakage, Completeness)}
 OTHER_BOUNDS |= {LABELS["gap"]: (-1.0, 1.0), NEC: (0.0, math.inf)}
+
+
+def is_shown_set(row: Mapping[str, Any]) -> bool:
+    """Whether a CGIM correlation is over the images that the report shows: by value all, else the correct ones."""
+    return bool(row["explanation"] != "value" or row.get("set", "all") == "all")
 
 
 def compared_rows(images: pd.DataFrame) -> pd.DataFrame:
@@ -96,8 +102,8 @@ def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a model without random banks, with chance in place of their range.
 
     For the accuracy it is the share of the commonest class, for CEM gain 0. For the mean CGIM correlation it is the
-    range of 95 % of those with the classes of the truth shuffled, by the value and the contribution. Part specificity
-    has none: parts lie where they lie.
+    range of 95 % of those with the classes of the truth shuffled, by effect. Part specificity has none: parts lie where
+    they lie.
     """
     rows = rows.assign(against=CHANCE)
     counts = pick(images, metric=ACCURACY)["label"].value_counts(normalize=True)
@@ -107,11 +113,10 @@ def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
         ends = value - ROUNDING, value + ROUNDING
         rows.loc[pick(rows, metric=metric, what=SCORE).index, ["random_low", "random_high"]] = ends
     correlations = pick(rows, metric=CGIM_CORRELATION, item_kind="concept", what=SCORE)
-    for explanation in RANKINGS:
-        chosen = pick(correlations, explanation=explanation).index
-        if len(chosen):
-            draws = [shuffled_correlations(seed, explanation) for _, seed in images.groupby("seed")]
-            rows.loc[chosen, ["random_low", "random_high"]] = baseline_range(np.mean(draws, axis=0))
+    chosen = pick(correlations, explanation=RANKINGS[0]).index
+    if len(chosen):
+        draws = [shuffled_correlations(seed, RANKINGS[0]) for _, seed in images.groupby("seed")]
+        rows.loc[chosen, ["random_low", "random_high"]] = baseline_range(np.mean(draws, axis=0))
     return rows
 
 
