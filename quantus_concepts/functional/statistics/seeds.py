@@ -49,10 +49,10 @@ def seeds_interval(
     Returns
     -------
     tuple of float
-        Low and high. Simulated coverage is .94 to 1.00 from three seeds on (``docs/coverage.md``). It is .87 to .98 with
-        two seeds, for which nothing is promised. With one seed it is `interval`, which holds within that seed only: it
-        does not cover another training. NaN for fewer than two images or clusters, and if unbounded scores are all the
-        same.
+        Low and high. Simulated coverage is .93 and more from three seeds on (``docs/coverage.md``), and
+        .87 to .98 with two seeds, for which nothing is promised. With one seed it is `interval`, which holds within
+        that seed only: it does not cover another training. NaN for fewer than two images or clusters, and if unbounded
+        scores are all the same.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class SparseHeadAccuracy(Observer):
     n_steps : int
         As in `functional.sparse_head_path`, like the other.
     n_iterations : int
-        Steps of a fit.
+        Most steps of a fit.
 
     Raises
     ------
@@ -66,7 +66,7 @@ class SparseHeadAccuracy(Observer):
 
     name = "sparse head accuracy"
 
-    def __init__(self, sizes: Sequence[int] = AVERAGED, n_steps: int = 25, n_iterations: int = 40) -> None:
+    def __init__(self, sizes: Sequence[int] = AVERAGED, n_steps: int = 25, n_iterations: int = 1000) -> None:
         self.sizes = tuple(check_whole("sizes", size, 1) for size in as_list("sizes", sizes))
         if not self.sizes:
             raise ValueError("Expected argument `sizes` to hold at least one number of weights but it is empty.")
@@ -134,7 +134,7 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     Raises
     ------
     ValueError
-        If `table` has no row of "sparse head accuracy".
+        If `table` has no row of "sparse head accuracy", or lacks a column of `score_concepts`.
 
     Examples
     --------
@@ -154,17 +154,27 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
             f"Expected argument `table` to have rows of {SparseHeadAccuracy.name!r} but it has none. Pass "
             "`metrics=[SparseHeadAccuracy()]` to `score_concepts`."
         )
+    missing = [name for name in ("model", "what", "l", "value", "low", "high") if name not in rows]
+    if missing:
+        raise ValueError(
+            f"Expected argument `table` to have the columns of `score_concepts` but it lacks {', '.join(missing)}."
+        )
     if ax is None:
         _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
     of_banks = rows["what"] == "random range"
+    # Given to the legend with their artists, for a label that begins with "_" is left out.
+    names: dict[Any, str] = {}
     for name, own in rows[of_banks].sort_values("l").groupby("model", sort=False):
-        ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0, label=f"{name}")
+        names[ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0)] = f"{name}"
     for name, own in rows[~of_banks].sort_values("l").groupby("model", sort=False):
         reach = np.stack([own["value"] - own["low"], own["high"] - own["value"]])
-        ax.errorbar(own["l"], own["value"], np.nan_to_num(reach).clip(min=0), marker="o", capsize=3, label=f"{name}")
+        line = ax.errorbar(own["l"], own["value"], np.nan_to_num(reach).clip(min=0), marker="o", capsize=3)
+        names[line] = f"{name}"
     ax.set_xlabel("weights a class")
     ax.set_ylabel("accuracy")
     ax.set_xticks(sorted(rows["l"].unique()))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize="small", frameon=False)
+    legend = ax.legend([*names], [*names.values()], fontsize="small", frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     return figure_of(ax), ax
