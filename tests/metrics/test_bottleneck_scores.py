@@ -171,7 +171,7 @@ def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
     values[0, 0] = torch.nan
     seen = ValuesAndTruth(values, CONCEPTS, CLASSES)
     expected = concept_task_leakage(LEAKING[1:], CLASSES[1:], CONCEPTS[1:])
-    (_, leakage), _ = ConceptTaskLeakage().numbers(seen)
+    (_, leakage), *_ = ConceptTaskLeakage().numbers(seen)
     np.testing.assert_allclose(leakage.scores, expected.scores)
     assert "not finite (1 of 240" in leakage.commonest_reason()
     (_, hits), _ = SparseHeadAccuracy([2]).numbers(seen)

@@ -20,6 +20,7 @@ from quantus_concepts.metrics.concepts.leakage import ValuesAndTruth
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.metric import nanmean
 from quantus_concepts.metrics.host.observing import Counted, Observer, Result
+from quantus_concepts.metrics.host.plotting import check_table
 
 #: Value of the column ``metric`` of the mean over the sizes of VLG-CBM, and of the weights that a head has.
 ANEC_AVG, NEC = "ANEC-avg", "NEC"
@@ -148,33 +149,31 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     >>> ax.get_xlabel()
     'weights a class'
     """
+    if not table.empty:
+        check_table("table", table, ("model", "metric", "what", "l", "value", "low", "high"), "score_concepts")
     rows = table[table["metric"] == SparseHeadAccuracy.name] if "metric" in table else table.iloc[:0]
     if rows.empty:
         raise ValueError(
             f"Expected argument `table` to have rows of {SparseHeadAccuracy.name!r} but it has none. Pass "
             "`metrics=[SparseHeadAccuracy()]` to `score_concepts`."
         )
-    missing = [name for name in ("model", "what", "l", "value", "low", "high") if name not in rows]
-    if missing:
-        raise ValueError(
-            f"Expected argument `table` to have the columns of `score_concepts` but it lacks {', '.join(missing)}."
-        )
     if ax is None:
         _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
     of_banks = rows["what"] == "random range"
-    # Given to the legend with their artists, for a label that begins with "_" is left out.
+    # A legend leaves out what begins with "_", and reads what stands between two $ as a formula.
     names: dict[Any, str] = {}
     for name, own in rows[of_banks].sort_values("l").groupby("model", sort=False):
-        names[ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0)] = f"{name}"
+        band = ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0, label=f"{name}")
+        names[band] = f"{name}"
     for name, own in rows[~of_banks].sort_values("l").groupby("model", sort=False):
         reach = np.stack([own["value"] - own["low"], own["high"] - own["value"]])
-        line = ax.errorbar(own["l"], own["value"], np.nan_to_num(reach).clip(min=0), marker="o", capsize=3)
-        names[line] = f"{name}"
+        reach = np.nan_to_num(reach).clip(min=0)
+        names[ax.errorbar(own["l"], own["value"], reach, marker="o", capsize=3, label=f"{name}")] = f"{name}"
     ax.set_xlabel("weights a class")
     ax.set_ylabel("accuracy")
     ax.set_xticks(sorted(rows["l"].unique()))
     ax.spines[["top", "right"]].set_visible(False)
-    legend = ax.legend([*names], [*names.values()], fontsize="small", frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    legend = ax.legend([*names], ["name"] * len(names), fontsize="small", frameon=False)
+    for text, name in zip(legend.get_texts(), names.values(), strict=True):
+        text.set(text=name, parse_math=False)
     return figure_of(ax), ax
