@@ -14,6 +14,10 @@ from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
 
 
+#: Rounding of information in nats, which is of sums of float32.
+_ROUNDING = 1e-7
+
+
 @in_one_line
 class Leakage(NamedTuple):
     """Leakage with its permutation test.
@@ -107,15 +111,15 @@ def concept_task_leakage(
     def cells(bins: Tensor) -> Tensor:
         return _entropies(bins * 2 * n_classes + with_class, n_bins * 2 * n_classes)
 
-    # I(u; y | c) = H(u, c) + H(y, c) - H(u, y, c) - H(c); only H(u, y, c) changes with a draw within strata of c.
-    observed, constant = cells(bins), _entropies(bins * 2 + concepts, 2 * n_bins)
-    constant = constant + _entropies(with_class, 2 * n_classes) - _entropies(concepts, 2)
+    # I(u; y | c) = H(u, c) + H(y, c) - H(u, y, c) - H(c): of these a draw within strata of c changes H(u, y, c) alone,
+    # and the others cancel in the difference from the draws.
+    observed = cells(bins)
     draws = torch.stack([cells(drawn) for drawn in _shuffled(bins, concepts, n_permutations, seed)])
     # The entropy of y cancels in I(u; y) - I(c; y).
     own = _entropies(bins, n_bins) - _entropies(bins * n_classes + members, n_bins * n_classes)
     truth = _entropies(concepts, 2) - _entropies(with_class, 2 * n_classes)
     scale = torch.where(entropy > 0, entropy, torch.nan)
-    return _result(constant - observed, constant - draws, (own - truth) / scale, scale)
+    return _result(-observed, -draws, (own - truth) / scale, scale)
 
 
 @torch.no_grad()
@@ -300,5 +304,5 @@ def _result(observed: Tensor, draws: Tensor, published: Tensor, scale: Tensor | 
 def _share_above(observed: Tensor, draws: Tensor) -> Tensor:
     """Return the share of all draws (P, ...), the observed one included, that are not below the observed one."""
     # What differs by rounding is as much.
-    below = draws < observed - 1e-6 * observed.abs().clamp(min=1e-3)
+    below = draws < observed - _ROUNDING
     return (1 + (~below).sum(0)) / (len(draws) + 1)

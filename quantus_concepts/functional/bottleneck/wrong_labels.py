@@ -29,9 +29,7 @@ MOST_UNIQUE = 0.25
 
 
 @torch.no_grad()
-def noise_equivalent(
-    values: Numbers, classes: Numbers, concepts: Numbers, leakage: float, n_bins: int = 8
-) -> float:
+def noise_equivalent(values: Numbers, classes: Numbers, concepts: Numbers, leakage: float, n_bins: int = 8) -> float:
     """Return the share of wrong concept labels that would give as much concept-task leakage with an honest model.
 
     If a share q of the labels is wrong, values that say nothing beyond the *true* concepts still say something beyond
@@ -80,7 +78,9 @@ def noise_equivalent(
     >>> from quantus_concepts.functional import concept_task_leakage, noise_equivalent
     >>> classes = torch.arange(4000) % 2
     >>> truth = classes[:, None]  # the concept is the class, and the value the concept
-    >>> given = torch.where(torch.arange(4000) % 20 < 2, 1 - classes, classes)[:, None]  # .1 are wrong
+    >>> given = torch.where(torch.arange(4000) % 20 < 2, 1 - classes, classes)[
+    ...     :, None
+    ... ]  # .1 are wrong
     >>> leakage = concept_task_leakage(truth, classes, given).scores.mean().item()
     >>> round(leakage, 2), round(noise_equivalent(truth, classes, given, leakage), 2)
     (0.47, 0.1)
@@ -136,9 +136,7 @@ def _joint(in_class: Tensor, share: Tensor, bins: Tensor, q: float) -> Tensor:
     for mixed in ((1 - b) * bins[:, 1] - (1 - a) * bins[:, 0], a * bins[:, 0] - b * bins[:, 1]):
         positive = mixed.clamp(min=0)
         of_bins.append(positive / positive.sum(1, keepdim=True).clamp(min=1e-12))
-    with_it, without = (
-        part[:, :, None] * own[:, None] for part, own in zip((true, 1 - true), of_bins, strict=True)
-    )
+    with_it, without = (part[:, :, None] * own[:, None] for part, own in zip((true, 1 - true), of_bins, strict=True))
     joint = torch.stack([q * with_it + (1 - q) * without, (1 - q) * with_it + q * without], 1)
     return share[:, None] * joint
 
@@ -198,7 +196,9 @@ def ceiling_noise_equivalent(
     >>> generator = torch.Generator().manual_seed(0)
     >>> classes = torch.arange(800) % 4
     >>> truth = torch.stack([classes % 2, classes // 2], 1).repeat(1, 2)  # each concept twice
-    >>> given = truth ^ (torch.rand(truth.shape, generator=generator) < 0.1).long()  # .1 are wrong
+    >>> given = (
+    ...     truth ^ (torch.rand(truth.shape, generator=generator) < 0.1).long()
+    ... )  # .1 are wrong
     >>> round(concept_set_ceiling(given, classes), 2)
     0.81
     >>> abs(ceiling_noise_equivalent(given, classes, accuracy=1.0) - 0.1) < 0.03

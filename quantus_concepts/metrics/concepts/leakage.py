@@ -184,7 +184,7 @@ class InterconceptLeakage(ConceptTaskLeakage):
         drawn = (self.n_bins, self.n_permutations, self.seed)
         leakage = interconcept_leakage(seen.values, seen.concepts, *drawn)
         pairs = len(leakage.p) - 1
-        smallest = (leakage.p.fill_diagonal_(1).amin(1) * max(1, pairs)).clamp(max=1)
+        smallest = (leakage.p.amin(1) * max(1, pairs)).clamp(max=1)
         scores = leakage.scores.double()
         return leakage, scores.nanmean(1).numpy(), smallest.double().numpy(), float(scores.nanmean())
 
@@ -243,7 +243,9 @@ class ConceptSetCeiling(Observer):
         """Return the ceiling, the share of wrong labels that explains the accuracy, and that of unique concepts."""
         accuracy, unique = float(observed.values.mean()), unique_share(observed.concepts)
         share = ceiling_noise_equivalent(observed.concepts, observed.labels, accuracy)
-        reason = f"{100 * unique:.0f} % of the images have concepts that no other image has, above {100 * MOST_UNIQUE:g} %"
+        reason = (
+            f"{100 * unique:.0f} % of the images have concepts that no other image has, above {100 * MOST_UNIQUE:g} %"
+        )
         return [
             *super().numbers(observed),
             _share_row(f"{self.name} {AS_WRONG_LABELS}", share, reason),
