@@ -135,8 +135,8 @@ def test_wrong_labels_of_honest_models_are_found_and_planted_codes_have_a_size()
     found = {q: np.mean([equivalent_of(*honest_data(q, seed)) for seed in range(4)]) for q in (0.0, 0.02, 0.05, 0.14)}
     assert found == pytest.approx({0.0: 0, 0.02: 0.02, 0.05: 0.053, 0.14: 0.149}, abs=0.01)
     codes = {a: np.mean([equivalent_of(*honest_data(0, seed, a)) for seed in range(4)]) for a in (0.2, 0.5, 1.5)}
-    assert codes == pytest.approx({0.2: 0.006, 0.5: 0.037, 1.5: 0.226}, abs=0.03)
-    assert codes[0.2] < 0.015
+    assert codes == pytest.approx({0.2: 0.006, 0.5: 0.037, 1.5: 0.226}, abs=0.05)
+    assert codes[0.2] < 0.015 < codes[0.5] < 0.06
 
 
 def test_wrong_labels_are_undefined_without_classes_or_concepts() -> None:

@@ -47,6 +47,19 @@ def test_true_classes_that_are_bound_count_and_not_those_explained(head: nn.Line
     assert OracleHead(TABLE, threshold=0.5)(head, VALUES, explained) == [0, 1, 0.5, 1]
 
 
+def test_the_metric_s_threshold_goes_before_that_of_the_call() -> None:
+    model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), nn.Linear(3, 2), values="raw").eval()
+    batches = [(torch.tensor(VALUES), torch.tensor(CLASSES))]
+    # From .15 on all but one value of the last two images are present.
+    for threshold, expected in (
+        (0.5, 2.5 / 4),
+        (0.15, float(np.mean(OracleHead(TABLE, threshold=0.15)(model, VALUES, CLASSES)))),
+    ):
+        rows = score_concepts(model, batches, [OracleHead(TABLE, threshold=threshold)], value_threshold=0.95)
+        assert rows.set_index("metric").loc["oracle accuracy", "value"] == pytest.approx(expected)
+    assert OracleHead(TABLE, threshold=0.15)(model, VALUES, CLASSES) != [1, 1, 0.5, 0]
+
+
 def test_a_head_alone_needs_a_threshold(head: nn.Linear) -> None:
     # Margins: .5 would call most concepts that are there absent.
     with pytest.raises(ValueError, match="the values of Linear may be margins .* Pass 0 for margins, 0.5 for values"):
@@ -54,13 +67,19 @@ def test_a_head_alone_needs_a_threshold(head: nn.Linear) -> None:
     assert OracleHead(TABLE, threshold=0)(head, VALUES - 0.5, CLASSES) == [1, 1, 0.5, 0]
 
 
-def test_values_that_are_nan_are_counted(head: nn.Linear) -> None:
-    values = VALUES.copy()
-    values[1, 0] = np.nan
-    metric = OracleHead(TABLE, "gap", threshold=0.5)
-    with pytest.warns(UserWarning, match=r"the model's values are NaN \(1 of 4 samples\)"):
-        scores = metric(head, values, CLASSES)
-    assert np.isnan(scores).tolist() == [False, True, False, False]
+def test_values_that_are_nan_are_counted() -> None:
+    class Gaps(nn.Module):
+        """Features of which the second image has none."""
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.masked_fill(images[:, :1] < 0.2, torch.nan)
+
+    model = PostHocCBM(Gaps(), ConceptBank(torch.eye(3)), nn.Linear(3, 2), values="raw").eval()
+    batches = [(torch.tensor(VALUES), torch.tensor(CLASSES))]
+    rows = score_concepts(model, batches, [OracleHead(TABLE, threshold=0.5)], value_threshold=0.5)
+    row = rows.set_index("metric").loc["oracle accuracy"]
+    assert row["value"] == pytest.approx(1.5 / 3)
+    assert row["reason"] == "the model's values are NaN (1 of 4 samples)"
 
 
 def test_the_threshold_is_that_of_the_values() -> None:
