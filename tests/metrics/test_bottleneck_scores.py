@@ -116,6 +116,14 @@ def test_shares_of_wrong_labels_stand_beside_leakage_and_ceiling() -> None:
     assert found["reason"] == f"{percent} % of the images have concepts that no other image has, above 25 %"
 
 
+def test_a_share_of_wrong_labels_beyond_the_largest_is_a_number_with_its_reason() -> None:
+    # Values that give the class, and nothing of their concepts.
+    copies = CLASSES[:, None].float().expand(-1, N_CONCEPTS) + 0.01 * NOISE
+    rows = score(copies, ConceptTaskLeakage()).set_index(["metric", "item"])
+    row = rows.loc[("concept-task leakage as wrong labels", "")]
+    assert row[["value", "n", "undefined", "reason"]].tolist() == [0.3, 1, 0, "beyond 30 % wrong labels"]
+
+
 def test_random_banks_have_a_range_of_leakage_from_few_draws_and_no_p() -> None:
     banks = [
         PostHocCBM(nn.Identity(), ConceptBank.random(6, 6, seed=seed), model().head, values="raw") for seed in (0, 1)

@@ -19,6 +19,7 @@ from quantus_concepts.functional.bottleneck.leakage import (
 )
 from quantus_concepts.functional.bottleneck.wrong_labels import (
     MOST_UNIQUE,
+    MOST_WRONG,
     ceiling_noise_equivalent,
     noise_equivalent,
     unique_share,
@@ -58,8 +59,8 @@ class ConceptTaskLeakage(Observer):
     the values of images with the same true concept change places. Its random range is that of random banks.
 
     Wrong concept labels look like leakage. "concept-task leakage as wrong labels" is the share of them that would give
-    as much with an honest model (`functional.noise_equivalent`; infinite beyond .3). A small one does not exclude a
-    small leak.
+    as much with an honest model (`functional.noise_equivalent`), .3 also for what is beyond. A small one does not
+    exclude a small leak.
 
     Parameters
     ----------
@@ -199,7 +200,7 @@ class ConceptSetCeiling(Observer):
     The row "concept-set ceiling" is `functional.concept_set_ceiling`, the best accuracy that the labelled concepts
     allow. It is the same for every model. One whose accuracy is higher leaks, or labels are wrong: the row
     "concept-set ceiling as wrong labels" is the share of them that would explain its accuracy
-    (`functional.ceiling_noise_equivalent`; infinite beyond .3). "images with unique concepts" is the share of images
+    (`functional.ceiling_noise_equivalent`), .3 also for what is beyond. "images with unique concepts" is the share of images
     whose concepts no other image has; above a quarter the ceiling says nothing about the accuracy, and the row before
     is NaN. Classes that are equally common share the hit, so that each image has a score, and `compare` holds it
     against the accuracy.
@@ -254,7 +255,11 @@ class ConceptSetCeiling(Observer):
 
 
 def _share_row(metric: str, share: float, reason: str = "") -> tuple[dict[str, Any], Result]:
-    """Return the row of one share."""
+    """Return the row of one share; of an infinite one with the largest that is considered, so that means are numbers."""
     undefined = int(np.isnan(share))
-    summary = {"value": share, "n": 1 - undefined, "undefined": undefined, "reason": reason if undefined else ""}
+    if np.isinf(share):
+        share, reason = MOST_WRONG, f"beyond {100 * MOST_WRONG:.0f} % wrong labels"
+    elif not undefined:
+        reason = ""
+    summary = {"value": share, "n": 1 - undefined, "undefined": undefined, "reason": reason}
     return {"metric": metric}, Result(np.empty(0), {}, summary=summary)

@@ -40,6 +40,11 @@ from quantus_concepts.studies.concepts.terms import MODELS
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
 METRICS |= {"accuracy after interventions", "part specificity", "CEM gain", "CGIM correlation"}
 METRICS |= {"oracle accuracy", "head gap", "oracle on labels", "concept-set ceiling", "completeness"}
+METRICS |= {
+    "concept-task leakage as wrong labels",
+    "concept-set ceiling as wrong labels",
+    "images with unique concepts",
+}
 METRICS |= {"concept-task leakage", "concept-task leakage p", "sparse head accuracy", "NEC"}
 METRICS |= {"accuracy, heads of other seeds"}
 #: The command of the recorded run, but for its folder.
