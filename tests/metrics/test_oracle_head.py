@@ -62,7 +62,7 @@ def test_the_metric_s_threshold_goes_before_that_of_the_call() -> None:
 
 def test_a_head_alone_needs_a_threshold(head: nn.Linear) -> None:
     # Margins: .5 would call most concepts that are there absent.
-    with pytest.raises(ValueError, match="the values of Linear may be margins .* Pass 0 for margins, 0.5 for values"):
+    with pytest.raises(ValueError, match=r"the values of Linear may be margins .* Pass 0 for margins, 0.5 for values"):
         OracleHead(TABLE)(head, VALUES - 0.5, CLASSES)
     assert OracleHead(TABLE, threshold=0)(head, VALUES - 0.5, CLASSES) == [1, 1, 0.5, 0]
 

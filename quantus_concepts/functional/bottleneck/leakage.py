@@ -13,7 +13,6 @@ from captum_concepts.support.running import widest_float
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
 
-
 #: Rounding of information in nats, which is of sums of float32.
 _ROUNDING = 1e-7
 

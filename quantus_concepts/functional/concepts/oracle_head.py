@@ -51,10 +51,11 @@ def oracle_head(presence: Numbers, class_concepts: Numbers, labels: Numbers) -> 
     classes = to_class_tensor("labels", labels)
     check_axes(presence=(present, "N L"), class_concepts=(table, "K L"), labels=(classes, "N"))
     if not ((present == 0) | (present == 1) | present.isnan()).all():
+        known = present[~present.isnan()]
         raise ValueError(
             "Expected argument `presence` to hold 0 and 1, or NaN where it is unknown, but got values from "
-            f"{present.nan_to_num(0).min().item():g} to {present.nan_to_num(0).max().item():g}. Compare values with the "
-            "one from which on a concept is present, as `values >= threshold`."
+            f"{known.min().item():g} to {known.max().item():g}. Compare values with the one from which on a concept is "
+            "present, as `values >= threshold`."
         )
     check_within("class_concepts", table, 0, 1, remedy="Divide percentages by 100.")
     check_within("labels", classes, 0, len(table) - 1)

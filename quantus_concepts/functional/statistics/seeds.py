@@ -74,7 +74,7 @@ def seeds_interval(
     ... ]
     >>> low, high = seeds_interval(scores)
     >>> round(low, 2), round(high, 2)  # the five images differ more than the three seeds
-    (0.12, 0.89)
+    (0.18, 0.82)
     """
     values = to_array("scores", scores).astype(np.float64)
     check_axes(scores=(values, "S N"))

@@ -200,9 +200,9 @@ class ConceptSetCeiling(Observer):
     The row "concept-set ceiling" is `functional.concept_set_ceiling`, the best accuracy that the labelled concepts
     allow. It is the same for every model. One whose accuracy is higher leaks, or labels are wrong: the row
     "concept-set ceiling as wrong labels" is the share of them that would explain its accuracy
-    (`functional.ceiling_noise_equivalent`), .3 also for what is beyond. "images with unique concepts" is the share of images
-    whose concepts no other image has; above a quarter the ceiling says nothing about the accuracy, and the row before
-    is NaN. Classes that are equally common share the hit, so that each image has a score, and `compare` holds it
+    (`functional.ceiling_noise_equivalent`), .3 also for what is beyond. "images with unique concepts" is the share of
+    images whose concepts no other image has; above a quarter the ceiling says nothing about the accuracy, and the row
+    before is NaN. Classes that are equally common share the hit, so that each image has a score, and `compare` holds it
     against the accuracy.
 
     Examples
@@ -255,7 +255,7 @@ class ConceptSetCeiling(Observer):
 
 
 def _share_row(metric: str, share: float, reason: str = "") -> tuple[dict[str, Any], Result]:
-    """Return the row of one share; of an infinite one with the largest that is considered, so that means are numbers."""
+    """Return the row of one share; the largest that is considered stands for an infinite one, which has no mean."""
     undefined = int(np.isnan(share))
     if np.isinf(share):
         share, reason = MOST_WRONG, f"beyond {100 * MOST_WRONG:.0f} % wrong labels"

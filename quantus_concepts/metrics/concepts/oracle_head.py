@@ -29,7 +29,7 @@ LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "on_labels": "oracle o
 
 @dataclass(frozen=True, kw_only=True)
 class OracleHits(Observed):
-    """Hits (n,) of the oracle head on predicted concepts, of the model's head, and of the oracle on labelled concepts."""
+    """Hits (n,) of the oracle head on predicted concepts, of the model's head, and of the oracle on labels."""
 
     oracle: Tensor
     right: Tensor
@@ -63,8 +63,8 @@ class OracleHead(ConceptMetric):
         "oracle", "gap" or "on_labels".
     threshold : float, optional
         Value from which on a concept counts as present; by default that of the concept model, 0 of margins and 0.5 of
-        values in [0, 1]. `score_concepts` takes its ``value_threshold``, if there is one. With a head as ``model`` it is
-        needed: a head does not say what its values are.
+        values in [0, 1]. `score_concepts` takes its ``value_threshold``, if there is one. With a head as ``model`` it
+        is needed: a head does not say what its values are.
     concept_labels : array_like, optional
         (N, L) of 0 and 1, aligned with ``x_batch``: the labelled concepts, for ``on_labels``.
     labels : array_like, optional

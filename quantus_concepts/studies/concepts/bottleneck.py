@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 
 from quantus_concepts.functional.bottleneck.wrong_labels import MOST_UNIQUE, MOST_WRONG
@@ -43,14 +45,15 @@ def wrong_labels(share: float) -> str:
     return f"beyond {100 * MOST_WRONG:.0f}" if share >= MOST_WRONG else percent(share)
 
 
-WRITE = dict.fromkeys(TITLES.values(), percent) | {TITLES[name]: number for name in (LEAKAGE, f"{LEAKAGE} p")}
+WRITE: dict[str, Callable[[float], str]] = dict.fromkeys(TITLES.values(), percent)
+WRITE |= {TITLES[name]: number for name in (LEAKAGE, f"{LEAKAGE} p")}
 WRITE |= {TITLES[f"{LEAKAGE} {AS_WRONG_LABELS}"]: wrong_labels}
 CAPTION = (
     "In %, leakage as a share of the class's entropy. The oracle head takes the class whose concepts, by what people "
     "say, agree best with those predicted; the head gap is what the learned head knows beyond it. Heads of random "
     "banks are as accurate as others and have the largest gap. Leakage: what a value says about the class beyond its "
-    "concept; 0 without any, p by permutation, means over concepts (and seeds). Wrong concept labels look like leakage: "
-    "the last column says which share of wrong labels would give as much with an honest model; a small one does not "
+    "concept; 0 without any, p by permutation, means over concepts (and seeds). Wrong concept labels look like "
+    "leakage: the last column says which share of wrong labels would give as much with an honest model; a small one does not "
     "exclude a small leak. 5 weights a class: ANEC-5."
 )
 CURVE = (
