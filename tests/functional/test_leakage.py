@@ -94,6 +94,17 @@ def test_the_null_is_the_mean_of_all_orders_within_the_strata() -> None:
         assert leakage.p[j].item() == pytest.approx(np.mean(np.array(exact) >= own - 1e-9), abs=0.03)
 
 
+def test_the_null_by_hand() -> None:
+    # One of four values and one of four classes: the same image in a quarter of the orders, which says all of the class.
+    # In the others it says 2 H(1/4) - H(1/4, 1/4, 1/2).
+    quarter = stats.entropy([1 / 4, 3 / 4])
+    other = (2 * quarter - stats.entropy([1 / 4, 1 / 4, 1 / 2])) / quarter
+    one = [[1], [0], [0], [0]]
+    leakage = concept_task_leakage(one, [1, 0, 0, 0], [[0]] * 4, n_permutations=3000)
+    assert leakage.scores.item() == pytest.approx(1 - (1 + 3 * other) / 4, abs=0.03)
+    assert leakage.p.item() == leakage.mean_p == pytest.approx(1 / 4, abs=0.03)
+
+
 def honest_data(q: float, seed: int, leak: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values that say nothing beyond the true concepts but `leak`, classes, and labels of which q are wrong."""
     rng = np.random.default_rng(seed)

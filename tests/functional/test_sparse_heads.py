@@ -91,7 +91,7 @@ def test_a_size_is_read_where_the_path_reaches_it_and_scales_are_those_of_the_fi
     counts = [int((weights != 0).sum()) for weights, _ in path]
     # A size that a penalty has exactly is that penalty's, with all its weights.
     place = next(at for at, count in enumerate(counts) if count and count % 12 == 0)
-    exact = sparse_head_path(values, classes, [counts[place] // 12])
+    exact = sparse_head_path(values, classes, [counts[place] // 12, 20])
     torch.testing.assert_close(exact.weights[0], path[place][0], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(exact.biases[0], path[place][1], atol=1e-4, rtol=1e-4)
     # One between two penalties is that of the next, without its smallest weights.

@@ -77,12 +77,13 @@ def test_drops_are_from_the_own_head_of_the_values() -> None:
 
 
 def test_a_concept_that_does_not_vary_is_read_as_the_mean_of_the_other_scale() -> None:
-    # The first concept of the second training is 7 everywhere: 7 - 7 has no scale, and is the first training's mean .5.
-    values = [[[1.0, 0.0], [0.0, 1.0]], [[7.0, 0.0], [7.0, 1.0]]]
-    heads, biases = [[[1.0, 0.0], [0.0, 0.6]]] * 2, [[0.0, 0.0]] * 2
+    # The first concept was 7 in all training images of the second training: 7 is the first training's mean .5 then, and
+    # 8 one deviation of .5 more.
+    values = [[[1.0, 0.0], [0.0, 1.0]], [[8.0, 1.0], [7.0, 1.0]]]
+    heads, biases = [[[1.0, 0.0], [0.0, 0.9]]] * 2, [[0.0, 0.0]] * 2
     means, deviations = [[0.5, 0.5], [7.0, 0.5]], [[0.5, 0.5], [0.0, 0.5]]
     swap = concept_swap(values, [[0, 1]] * 2, heads, biases, means, deviations)
-    assert swap.accuracy[0].tolist() == [1, 1]  # .5 or 1 - .4 for the two images
+    assert swap.accuracy[0].tolist() == [1, 1]  # 1 and .5 against .9
     expected = bottleneck.swapped_accuracy(
         torch.tensor(values[1]),
         torch.tensor([0, 1]),

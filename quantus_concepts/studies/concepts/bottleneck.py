@@ -53,8 +53,8 @@ CAPTION = (
     "say, agree best with those predicted; the head gap is what the learned head knows beyond it. Heads of random "
     "banks are as accurate as others and have the largest gap. Leakage: what a value says about the class beyond its "
     "concept; 0 without any, p by permutation, means over concepts (and seeds). Wrong concept labels look like "
-    "leakage: the last column says which share of wrong labels would give as much with an honest model; a small one does "
-    "not exclude a small leak. 5 weights a class: ANEC-5."
+    "leakage: the last column says which share of wrong labels would give as much with an honest model; a small one "
+    "does not exclude a small leak. 5 weights a class: ANEC-5."
 )
 CURVE = (
     "Accuracy of heads with so many weights a class (NEC), fitted to one half of the test images and tested on the "
