@@ -95,7 +95,7 @@ def test_the_null_is_the_mean_of_all_orders_within_the_strata() -> None:
 
 
 def test_the_null_by_hand() -> None:
-    # One of four values and one of four classes: in a quarter of the orders the same image, which says all of the class.
+    # One of four values and one of four classes: in a quarter of the orders the same image, which says all.
     # In the others it says 2 H(1/4) - H(1/4, 1/4, 1/2).
     quarter = stats.entropy([1 / 4, 3 / 4])
     other = (2 * quarter - stats.entropy([1 / 4, 1 / 4, 1 / 2])) / quarter
