@@ -119,6 +119,13 @@ def intervals(n: int) -> Iterator[Row]:
         scores = np.where(rng.random(anew.shape) < 0.8, images, anew).astype(float)
         return holds(seeds_interval(scores, clusters), mean)
 
+    def apart(rng: Rng, n_seeds: int) -> bool:
+        clusters = np.repeat(np.arange(40), 10)
+        truth = float(stats.norm.cdf(1.2 / math.sqrt(0.99 + deviation**2)))
+        images = 0.5 * rng.normal(size=40)[clusters] + 0.7 * rng.normal(size=400)
+        trainings = deviation * rng.normal(size=(n_seeds, 1)) + 0.5 * rng.normal(size=(n_seeds, 400))
+        return holds(seeds_interval((images + trainings > -1.2).astype(float), clusters), truth)
+
     def losses(rng: Rng, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
         clusters = clusters_of(rng, n_classes, size)
         return hits(rng, clusters, share, rho), clusters
@@ -162,6 +169,10 @@ def intervals(n: int) -> Iterator[Row]:
     for mean, rho in product((0.8, 0.95, 0.98), (0.1, 0.3)):
         counted = count(hits_over_seeds, (5, 10, 25), n, 13, int(100 * mean), int(10 * rho))
         data = f"three seeds, 0 and 1, mean {mean}, rho {rho}; 5 / 10 / 25 classes"
+        yield "`seeds_interval` in [0, 1]", data, ".95", counted
+    for deviation, of_accuracy in ((0.1, 0.02), (0.3, 0.06), (0.6, 0.13)):
+        counted = count(apart, seeds, n, 19, int(10 * deviation))
+        data = f"accuracies of the seeds differ by {of_accuracy:g} (deviation); {of_seeds}"
         yield "`seeds_interval` in [0, 1]", data, ".95", counted
     for rho in (0.0, 0.1, 0.3):
         counted = count(paired, classes, n, 6, int(10 * rho))

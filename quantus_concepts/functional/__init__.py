@@ -20,6 +20,7 @@ from quantus_concepts.functional.bottleneck.leakage import (
 from quantus_concepts.functional.bottleneck.locality import hide_part, locality
 from quantus_concepts.functional.bottleneck.sparse_heads import SparseHeads, sparse_head_path
 from quantus_concepts.functional.bottleneck.swap import Swap, concept_swap
+from quantus_concepts.functional.bottleneck.wrong_labels import ceiling_noise_equivalent, noise_equivalent
 from quantus_concepts.functional.concepts.cem import cem
 from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
@@ -68,6 +69,7 @@ __all__ = [
     "adjust_p_values",
     "bank_stability",
     "baseline_range",
+    "ceiling_noise_equivalent",
     "cem",
     "cem_gain",
     "cgim",
@@ -104,6 +106,7 @@ __all__ = [
     "mask_threshold_shares",
     "mcs",
     "movement",
+    "noise_equivalent",
     "oracle_head",
     "paired_difference",
     "part_specificity",

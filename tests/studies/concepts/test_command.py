@@ -39,7 +39,12 @@ from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
 METRICS |= {"accuracy after interventions", "part specificity", "CEM gain", "CGIM correlation"}
-METRICS |= {"oracle accuracy", "head gap", "oracle ceiling", "concept-set ceiling", "completeness"}
+METRICS |= {"oracle accuracy", "head gap", "oracle on labels", "concept-set ceiling", "completeness"}
+METRICS |= {
+    "concept-task leakage as wrong labels",
+    "concept-set ceiling as wrong labels",
+    "images with unique concepts",
+}
 METRICS |= {"concept-task leakage", "concept-task leakage p", "sparse head accuracy", "NEC"}
 METRICS |= {"accuracy, heads of other seeds"}
 #: The command of the recorded run, but for its folder.
@@ -75,7 +80,7 @@ def test_painted_birds_from_drawing_to_results(finished):
     oracle = table[(table.model == "oracle") & (table.what == "score")]
     assert set(oracle[oracle.metric == "concept-task leakage p"].value) == {"1.0"}
     assert list(oracle[oracle.metric == "oracle accuracy"].value) == list(
-        oracle[oracle.metric == "oracle ceiling"].value
+        oracle[oracle.metric == "oracle on labels"].value
     )
     assert len(table[table.metric == "accuracy, heads of other seeds"]) == 2 * 2
     oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]

@@ -12,6 +12,7 @@ import pytest
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
+from quantus_concepts.studies.concepts.bottleneck import ceiling_text, wrong_labels
 from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected
 from quantus_concepts.studies.concepts.comparisons import (
     bounds_of,
@@ -361,3 +362,21 @@ def test_the_papers_figures_are_those_its_text_quotes():
     accuracy = PAPER[PAPER["item_kind"] == "setting"]
     assert accuracy.loc[accuracy["value"].idxmax(), "item"] == setting_name(1, 100)
     assert PAPER["metric"].value_counts().to_dict() == {"CLM": 27, "CEM": 18, "accuracy": 11}
+
+
+def test_an_accuracy_above_the_ceiling_is_leakage_or_wrong_labels():
+    def text(**values: float) -> str:
+        names = {"share": "concept-set ceiling as wrong labels", "unique": "images with unique concepts"}
+        rows = [row(POST_HOC, names.get(name, "concept-set ceiling"), value) for name, value in values.items()]
+        return ceiling_text(pd.DataFrame(rows))
+
+    assert text(ceiling=0.8, share=0.091, unique=0.03) == (
+        " The best head on the concept labels reaches 80.0 %; the post-hoc CBM is more accurate, which is leakage or "
+        "what 9.1 % wrong labels would give."
+    )
+    assert "what beyond 30 % wrong labels would give" in text(ceiling=0.8, share=0.3, unique=0.03)
+    assert text(ceiling=0.8, share=0.0, unique=0.03) == " The best head on the concept labels reaches 80.0 %."
+    nothing = text(ceiling=0.995, share=math.nan, unique=0.974)
+    assert "says nothing about accuracy: 97.4 % of the images have concepts that no other image has" in nothing
+    assert ceiling_text(pd.DataFrame([row(POST_HOC, "accuracy", 0.8)])) == ""
+    assert [wrong_labels(share) for share in (0.037, 0.3)] == ["3.7", "beyond 30"]
