@@ -21,7 +21,7 @@ IMAGES = RNG.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
 CLASSES = predicted(MODEL, IMAGES)
 with torch.no_grad():
     VALUES = MODEL.concept_predictor(torch.as_tensor(IMAGES)).numpy()
-ARGUMENTS = metric_arguments(IMAGES, RNG) | {"contrast_model": MODEL, "contrast_labels": CLASSES}
+ARGUMENTS = metric_arguments(IMAGES, RNG) | {"contrast_model": MODEL, "contrast_labels": CLASSES, "labels": CLASSES}
 MAKERS = metric_makers(ARGUMENTS)
 #: What they are given has to come again from `explain_func`: see `test_reexplaining`.
 EXPLAINING_AGAIN = ("MCS", "IDR", "IIR")

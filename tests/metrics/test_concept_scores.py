@@ -472,7 +472,7 @@ BAD = [
     ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
     ({"truth": {"part_of_concept": PARTS[:4]}}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
     ({"truth": {"labels": np.zeros(4, int)}}, r"`labels` to hold as many rows as `loader` gives images"),
-    ({"samples": [SAMPLES[0]._replace(label=N_CLASSES)]}, r"labels in 0\.\.3"),
+    ({"samples": [SAMPLES[0]._replace(label=N_CLASSES)]}, r"`labels` to hold class indices 0 to 3, the outputs of the model, but got 4 at 0"),
 ]
 
 

@@ -14,7 +14,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_choice
-from captum_concepts.support.running import to_host
+from captum_concepts.support.running import onto_device, to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
 from quantus_concepts.metrics.concepts import names as col
@@ -56,6 +56,7 @@ class OfClasses(Observed):
     n: int = total()
     reason: np.ndarray | None = None
     explained: bool | None = None
+    n_wrong: Tensor | None = total(default=None)
 
     @property
     def n_samples(self) -> int:
@@ -180,7 +181,7 @@ class CGIM(ConceptMetric):
         """Raise without a model."""
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
-        return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
+        return truth
 
     @property
     def label(self) -> str:
@@ -229,8 +230,7 @@ class CGIM(ConceptMetric):
                 n_others = 0 if is_theta else n_used
         # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
         # explanation failed is left out; otherwise it would void its whole class.
-        labels = batch.tensor("labels", importance.device) if "labels" in batch.truth else batch.labels
-        labels, predicted = labels.to(importance.device), predicted.to(importance.device)
+        labels, predicted = onto_device(batch.true_classes, importance.device), predicted.to(importance.device)
         enters = batch.correct if batch.has_concepts else labels == predicted
         if batch.given is not None:
             enters = enters & (labels == torch.as_tensor(batch.given, device=labels.device))
@@ -247,6 +247,7 @@ class CGIM(ConceptMetric):
             n=len(batch),
             reason=found.reason if found.reason is None else found.reason[found.reason != ""],
             explained=found.explained,
+            n_wrong=batch.n_wrong,
         )
 
     def finish(self, observed: OfClasses) -> Result:

@@ -20,7 +20,7 @@ from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted
+from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted, total
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: What each score is called in a table.
@@ -35,6 +35,7 @@ class OracleHits(Observed):
     right: Tensor
     ceiling: Tensor | None
     labels: Tensor
+    n_wrong: Tensor | None = total(default=None)
 
 
 class OracleHead(ConceptMetric):
@@ -140,7 +141,7 @@ class OracleHead(ConceptMetric):
             raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
         if self.score == "ceiling" and "concept_labels" not in truth:
             raise self.missing_error("concept_labels")
-        return truth if "labels" in truth else truth | {"labels": y_batch}
+        return truth
 
     @property
     def label(self) -> str:
@@ -180,7 +181,7 @@ class OracleHead(ConceptMetric):
             )
         present = (values >= threshold).float().masked_fill(values.isnan(), torch.nan)
         # On the host, where they are checked without waiting for the device.
-        labels, ceiling = torch.as_tensor(batch.truth["labels"]), None
+        labels, ceiling = batch.true_classes, None
         if any(each.score == "ceiling" for each in metrics):
             ceiling = oracle_head(batch.tensor("concept_labels"), metric.class_concepts, labels)
         return OracleHits(
@@ -188,6 +189,7 @@ class OracleHead(ConceptMetric):
             right=(batch.predicted == labels.to(batch.predicted.device)).float(),
             ceiling=ceiling,
             labels=labels.int(),
+            n_wrong=batch.n_wrong,
         )
 
     def finish(self, observed: Any) -> Result:
