@@ -172,7 +172,7 @@ def test_evaluations() -> None:
     methods = {"values": values, "opposite": -values}
     metrics = {"CEM": CEM(PRESENT), "CGIM": CGIM(PRESENT[:2] * 0.9 + 0.05)}
     evaluation = evaluate(metrics, methods, head, values, LABELS.numpy())
-    with pytest.warns(UserWarning, match="without one score for each image or an interval: CGIM"):
+    with pytest.warns(UserWarning, match="without one score for each image: CGIM"):
         (row,) = compare(evaluation, clusters=LABELS).to_dict("records")
     first, second = (evaluation.results[name]["CEM"] for name in methods)
     expected = paired_difference(first, second, LABELS)

@@ -68,7 +68,7 @@ class ConceptBank:
     TypeError
         If `cavs` is a mask (bool).
     ValueError
-        If a shape differs, an entry of `cavs` or `intercepts` is not finite, an accuracy or p-value is not in [0, 1],
+        If a shape differs, an entry of `cavs` or `intercepts` is not finite, a row of `cavs` is zero, an accuracy or p-value is not in [0, 1],
         or a name occurs twice.
 
     Examples
@@ -99,6 +99,12 @@ class ConceptBank:
         self.cavs = rows.clone() if rows.is_floating_point() else rows.float()
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
         check_finite("cavs", self.cavs)
+        if not self.cavs.any(1).all():
+            rows = (~self.cavs.any(1)).nonzero().flatten().tolist()
+            raise ValueError(
+                f"Expected argument `cavs` to hold directions but rows {rows} hold zeros only, which are none. Leave "
+                "these concepts out."
+            )
         check_finite("intercepts", self.intercepts)
         self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
         self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
