@@ -21,13 +21,14 @@ IMAGES = RNG.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
 CLASSES = predicted(MODEL, IMAGES)
 with torch.no_grad():
     VALUES = MODEL.concept_predictor(torch.as_tensor(IMAGES)).numpy()
-ARGUMENTS = metric_arguments(IMAGES, RNG) | {"contrast_model": MODEL, "contrast_labels": CLASSES, "labels": CLASSES}
+ARGUMENTS = metric_arguments(IMAGES, RNG) | {"contrast_model": MODEL, "contrast_labels": CLASSES}
 MAKERS = metric_makers(ARGUMENTS)
 #: What they are given has to come again from `explain_func`: see `test_reexplaining`.
 EXPLAINING_AGAIN = ("MCS", "IDR", "IIR")
 METRICS: dict[str, Callable[..., Any]] = {
-    **{name: MAKERS[name] for name in ("CEM", "CGIM", "Faithfulness", "PASTAScore")},
-    **{name: partial(MAKERS[name], agreement=-1) for name in EXPLAINING_AGAIN},
+    **{name: MAKERS[name] for name in ("CEM", "Faithfulness", "PASTAScore")},
+    "CGIM": partial(MAKERS["CGIM"], labels=CLASSES),
+    **{name: partial(MAKERS[name], agreement=-1, labels=CLASSES) for name in EXPLAINING_AGAIN},
     "CLM": partial(CLM, alpha=3),
 }
 # Metrics of concepts at the bottleneck; the others are of images.

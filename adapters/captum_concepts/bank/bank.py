@@ -99,17 +99,16 @@ class ConceptBank:
         self.cavs = rows.clone() if rows.is_floating_point() else rows.float()
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
         check_finite("cavs", self.cavs)
-        if not self.cavs.any(1).all():
-            rows = (~self.cavs.any(1)).nonzero().flatten().tolist()
-            raise ValueError(
-                f"Expected argument `cavs` to hold directions but rows {rows} hold zeros only, which are none. Leave "
-                "these concepts out."
-            )
         check_finite("intercepts", self.intercepts)
         self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
         self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
         self.p_values = self._per_concept("p_values", p_values, math.nan)
         self.names = check_names(names, len(self.cavs))
+        if zero := [self.names[j] for j in torch.nonzero(self.norms == 0).flatten().tolist()]:
+            raise ValueError(
+                f"Expected argument `cavs` to hold no vector of length 0, which is no direction, but those of {zero[:3]} "
+                f"({len(zero)} in all) are. Leave these concepts out."
+            )
         self.settings = dict(settings or {})
 
     def _per_concept(self, name: str, value: Tensor | ArrayLike | None, default: float) -> Tensor:
