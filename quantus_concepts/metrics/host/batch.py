@@ -158,11 +158,15 @@ class Batch:
     @property
     def true_classes(self) -> Tensor:
         """The true classes (n,), where they are there already: mostly on the host. Without them those explained."""
-        name, known = ("labels", self.truth["labels"]) if "labels" in self.truth else ("y_batch", self.given)
-        if known is None:
-            return self.classes
-        check_classes(name, to_numpy(known), self.logits.shape[1], self.number)
-        return torch.as_tensor(known)
+        self.check_classes()
+        known = self.truth.get("labels", self.given)
+        return self.classes if known is None else torch.as_tensor(known)
+
+    def check_classes(self) -> None:
+        """Raise where explained or true classes are no outputs of the model."""
+        for name, classes in (("y_batch", self.given), ("labels", self.truth.get("labels"))):
+            if classes is not None:
+                check_classes(name, to_numpy(classes), self.logits.shape[1], self.number)
 
     @cached_property
     def clusters(self) -> Tensor:
@@ -177,8 +181,7 @@ class Batch:
         wanted = tuple(kinds)
         if not self.has_concepts:
             if self.model is not None:
-                # Explanations of classes that there are; a head is cheap to run.
-                check_classes("y_batch", to_numpy(self.given), self.logits.shape[1])
+                self.check_classes()
             given = self.explain.of_concepts(n_concepts, truth)  # type: ignore[union-attr]
             values = torch.as_tensor(given.values)[None].expand(len(wanted), -1, -1)
             return Importance(values, given.reason, given.explained)

@@ -107,7 +107,10 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         A metric of concept models has `observe` in its place, for all its variants at once.
         """
         model, x_batch, y_batch, explain = batch
-        return self.observe([self], Batch(model, x_batch, y_batch, truth, explain))
+        samples = Batch(model, x_batch, y_batch, truth, explain)
+        if samples.has_concepts:
+            samples.check_classes()
+        return self.observe([self], samples)
 
     @classmethod
     def observe(cls, metrics: Sequence[Self], batch: Batch) -> Observed:
