@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from captum_concepts import BottleneckCBM
-from quantus_concepts import CEM, CGIM, functional, score_concepts
+from quantus_concepts import CEM, CGIM, functional, score_substitutions
 from quantus_concepts.metrics import OracleHead
 from quantus_concepts.metrics.contrast.regions import Subject
 from quantus_concepts.metrics.host.rows import RowBuffer
@@ -80,8 +80,26 @@ def test_batches_of_a_part_give_what_one_batch_gives() -> None:
     pd.testing.assert_frame_equal(table, expected, rtol=1e-4, atol=1e-6)
     pd.testing.assert_frame_equal(images, of_images, rtol=1e-4, atol=1e-5)
     assert images["image"].max() == N - 1
-    metrics = {"CEM", "CEM gain", "CGIM", "CGIM correlation", "CLM", "S+", "leakage", "oracle accuracy", "accuracy"}
-    assert metrics <= {*table["metric"]}, {*table["metric"]}
+    of_concepts = {"CEM", "CEM gain", "CGIM", "CGIM correlation", "CLM", "part specificity", "S+", "locality"}
+    of_classes = {"accuracy after interventions", "oracle accuracy", "sparse head accuracy", "completeness"}
+    leakage = {"concept-task leakage", "inter-concept leakage", "concept-set ceiling"}
+    assert of_concepts | of_classes | leakage <= {*table["metric"]}
+
+
+def test_substitutions_of_a_part_give_what_one_batch_gives() -> None:
+    class Changed(Photographs):
+        def __getitem__(self, index: int) -> dict[str, Tensor]:
+            image, label, _, _ = super().__getitem__(index)
+            return {"images": image, "before": image.flip(0), "labels": label}
+
+    names = {"class_names": [*"abc"], "concept_names": [*"wxyz"], "class_concepts": DATA.class_concepts}
+    loader = DataLoader(Subset(Changed(), ROWS.tolist()), BATCH)
+    table = score_substitutions(make_model(), loader, **names, per_image=True)
+    images = DATA.images[ROWS]
+    whole = {"images": images, "before": images.flip(1), "labels": DATA.labels[ROWS]}
+    expected = score_substitutions(make_model(), [whole], added=DATA.added[ROWS], **names, per_image=True)
+    pd.testing.assert_frame_equal(table, expected, rtol=1e-4, atol=1e-5)
+    assert len({*table["metric"]}) > 5
 
 
 def test_the_scores_are_those_of_the_formulas() -> None:
