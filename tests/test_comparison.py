@@ -320,9 +320,7 @@ def test_one_class_has_no_interval_and_a_reason() -> None:
         ([0.3, 0.4, np.nan], [0.2, 0.1, 0.4], [0, 0, 1], "all images are in one cluster"),
     ],
 )
-def test_no_p_value_has_a_reason(
-    first: list[float], second: list[float], clusters: list[int] | None, why: str
-) -> None:
+def test_no_p_value_has_a_reason(first: list[float], second: list[float], clusters: list[int] | None, why: str) -> None:
     images = {"metric": "CEM", "image": range(3)}
     tables = [pd.DataFrame({"model": name, **images, "value": v}) for name, v in (("a", first), ("b", second))]
     with pytest.warns(UserWarning, match=f"^No interval and no p-value of CEM: {why}"):
@@ -336,5 +334,7 @@ def test_cgim_of_two_classes_has_a_reason() -> None:
         for name, values in (("a", [1, 0.1, 0, 0.9]), ("b", [0.3, 0.6, 0.5, 0.4]))
     ]
     truth = pd.DataFrame({"model": "", "metric": "class concepts", "explanation": "", "value": [1.0, 0, 0, 1], **keys})
-    with pytest.warns(UserWarning, match="^No interval and no p-value of CGIM, CGIM correlation: fewer than three classes"):
+    with pytest.warns(
+        UserWarning, match="^No interval and no p-value of CGIM, CGIM correlation: fewer than three classes"
+    ):
         compare(pd.concat([*of_models, truth]))

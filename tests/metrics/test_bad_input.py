@@ -157,7 +157,11 @@ def test_classes_that_the_model_does_not_have_raise_in_every_metric(name):
 def test_a_head_of_one_logit_is_refused():
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 1))
     model = BottleneckCBM(nn.Conv2d(3, 4, 3), nn.Linear(4, N_CONCEPTS), nn.Linear(N_CONCEPTS, 1)).eval()
-    two, zeros, images = "an output for each class, at least two, but got one", np.zeros(N, int), torch.as_tensor(IMAGES)
+    two, zeros, images = (
+        "an output for each class, at least two, but got one",
+        np.zeros(N, int),
+        torch.as_tensor(IMAGES),
+    )
     for make in (lambda: CEM(LABELS), lambda: CEM(LABELS, only_correct=True), lambda: CGIM(TABLE[:1])):
         with pytest.raises(ValueError, match=two):
             make()(model, IMAGES, zeros)
@@ -189,8 +193,10 @@ def test_predictions_in_place_of_true_classes_give_one_warning():
         with pytest.warns(UserWarning, match=f"^{name}: {says}") as caught:
             metric(MODEL, IMAGES, answers, batch_size=4)
         assert sum("true classes" in str(each.message) for each in caught) == 1
-        bound = OracleHead(TABLE, labels=answers) if name == "OracleHead" else type(metric)(
-            *([LABELS, 1, True] if name == "CEM" else [TABLE]), labels=answers
+        bound = (
+            OracleHead(TABLE, labels=answers)
+            if name == "OracleHead"
+            else type(metric)(*([LABELS, 1, True] if name == "CEM" else [TABLE]), labels=answers)
         )
         for silent, classes in ((metric, wrong), (bound, answers)):
             with warnings.catch_warnings(record=True) as caught:

@@ -474,9 +474,15 @@ BAD = [
     ({"truth": {"labels": np.zeros(4, int)}}, r"`labels` to hold as many rows as `loader` gives images"),
     ({"samples": [SAMPLES[0], *[SAMPLES[1]._replace(label=N_CLASSES)] * 5]}, "indices 0 to 3, .* but got 4 at 1"),
     ({"samples": [*[SAMPLES[0]] * 5, SAMPLES[1]._replace(label=-1)]}, "`labels` to hold class indices .* got -1 at 5"),
-    ({"truth": {"labels": np.arange(N) % N_CLASSES + 1}, "class_concepts": None}, "`labels` to hold class indices 0 to 3"),
+    (
+        {"truth": {"labels": np.arange(N) % N_CLASSES + 1}, "class_concepts": None},
+        "`labels` to hold class indices 0 to 3",
+    ),
     ({"truth": {"class_concepts": CLASS_CONCEPTS}}, "either argument `class_concepts` or `truth` with it"),
-    ({"model": {"a": SharingConceptModel()}, "value_threshold": {"a": 0.1, "b": 0.3}}, "to name models, 'a', but got 'b'"),
+    (
+        {"model": {"a": SharingConceptModel()}, "value_threshold": {"a": 0.1, "b": 0.3}},
+        "to name models, 'a', but got 'b'",
+    ),
 ]
 
 
@@ -487,8 +493,9 @@ def test_bad_input_is_refused(arguments, message):
 
 
 def test_truth_may_hold_the_table_of_the_classes():
-    expected, given = run(SharingConceptModel()), run(
-        SharingConceptModel(), class_concepts=None, truth={"class_concepts": CLASS_CONCEPTS.numpy()}
+    expected, given = (
+        run(SharingConceptModel()),
+        run(SharingConceptModel(), class_concepts=None, truth={"class_concepts": CLASS_CONCEPTS.numpy()}),
     )
     pd.testing.assert_frame_equal(given, expected)
     assert "CGIM" in set(given["metric"])
@@ -502,7 +509,9 @@ def test_controls_have_the_classes_of_the_model():
     with pytest.raises(ValueError, match=r"`controls` to hold models with the K = 3 outputs .* but got one with 2"):
         score_concepts(model, [batch], controls=fewer)
     with pytest.raises(ValueError, match=r"`controls` to hold models with the K = 3 outputs"):
-        score_concepts({"a": model, "b": model}, [batch], controls=[PostHocCBM(nn.Identity(), model.bank, nn.Linear(2, 4))])
+        score_concepts(
+            {"a": model, "b": model}, [batch], controls=[PostHocCBM(nn.Identity(), model.bank, nn.Linear(2, 4))]
+        )
     assert len(score_concepts(model, [batch], controls=random_banks(features, labels, 2, n_banks=2)))
 
 

@@ -152,4 +152,3 @@ def test_logits_of_many_images() -> None:
     images = DATA.images[ROWS]
     expected = network(images).detach()
     torch.testing.assert_close(Subject(network, images, DATA.labels[ROWS]).logits(500), expected, rtol=1e-4, atol=1e-5)
-

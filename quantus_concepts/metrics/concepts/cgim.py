@@ -92,7 +92,7 @@ class CGIM(ConceptMetric):
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
-        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
+        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None, with a warning where it is the predicted class of all.
     importance : str
         On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
     centred : bool
@@ -124,7 +124,7 @@ class CGIM(ConceptMetric):
     >>> head = torch.nn.Linear(2, 2, bias=False)  # concept values to class logits
     >>> head.weight.data = torch.eye(2)
     >>> values = 3 * torch.eye(2)  # each image shows the concept of its class
-    >>> metric = CGIM(class_concepts=[[1, 0], [0, 1]])
+    >>> metric = CGIM(class_concepts=[[1, 0], [0, 1]], labels=[0, 1])
     >>> metric(head, values, y_batch=torch.tensor([0, 1]), a_batch=values)
     [1.0, 1.0]
     """

@@ -67,7 +67,7 @@ class OracleHead(ConceptMetric):
     concept_labels : array_like, optional
         (N, L) of 0 and 1, aligned with ``x_batch``: the true concepts, for the ceiling.
     labels : array_like, optional
-        (N,) true classes; ``y_batch`` if None.
+        (N,) true classes; ``y_batch`` if None, with a warning where it is the predicted class of all.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword; they have no effect here, where no
         attribution enters. The default aggregate is the mean of the defined scores.
