@@ -108,7 +108,7 @@ def test_the_scores_are_those_of_the_formulas() -> None:
         values = model.concept_predictor(DATA.images[ROWS])
         predicted = model(DATA.images[ROWS]).argmax(1)
     importance = model.head.weight.detach()[predicted] * values
-    table, images = score(DataLoader(PART, BATCH))
+    _, images = score(DataLoader(PART, BATCH))
 
     def of_images(metric: str) -> np.ndarray:
         rows = images[(images["metric"] == metric) & (images["baseline"] == "")]

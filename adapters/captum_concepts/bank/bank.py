@@ -68,8 +68,8 @@ class ConceptBank:
     TypeError
         If `cavs` is a mask (bool).
     ValueError
-        If a shape differs, an entry of `cavs` or `intercepts` is not finite, a row of `cavs` is zero, an accuracy or p-value is not in [0, 1],
-        or a name occurs twice.
+        If a shape differs, an entry of `cavs` or `intercepts` is not finite, a row of `cavs` is zero, an accuracy
+        or p-value is not in [0, 1], or a name occurs twice.
 
     Examples
     --------
@@ -106,8 +106,8 @@ class ConceptBank:
         self.names = check_names(names, len(self.cavs))
         if zero := [self.names[j] for j in torch.nonzero(self.norms == 0).flatten().tolist()]:
             raise ValueError(
-                f"Expected argument `cavs` to hold no vector of length 0, which is no direction, but those of {zero[:3]} "
-                f"({len(zero)} in all) are. Leave these concepts out."
+                "Expected argument `cavs` to hold no vector of length 0, which is no direction, but those of "
+                f"{zero[:3]} ({len(zero)} in all) are. Leave these concepts out."
             )
         self.settings = dict(settings or {})
 

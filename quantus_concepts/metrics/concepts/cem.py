@@ -114,7 +114,8 @@ class CEM(ConceptMetric):
     only_correct : bool
         Whether wrongly classified samples are NaN.
     labels : array_like, optional
-        (N,) true classes, for `only_correct`; ``y_batch`` if None, with a warning where it is the predicted class of all.
+        (N,) true classes, for `only_correct`; ``y_batch`` if None, with a warning where it is the predicted
+        class of all.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
     gain : bool

@@ -92,7 +92,8 @@ class CGIM(ConceptMetric):
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
-        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None, with a warning where it is the predicted class of all.
+        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None, with a warning where it is the
+        predicted class of all.
     importance : str
         On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
     centred : bool

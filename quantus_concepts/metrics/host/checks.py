@@ -118,7 +118,8 @@ def check_classes(name: str, classes: np.ndarray, n_classes: int, first: int = 0
     if outside.size:
         raise ValueError(
             f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of the model, but got "
-            f"{int(classes[outside[0]])} at {first + int(outside[0])}. Are they counted from 1, or those of another model?"
+            f"{int(classes[outside[0]])} at {first + int(outside[0])}. Are they counted from 1, or those of another "
+            "model?"
         )
 
 

@@ -396,7 +396,8 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         if self.reads_correctness and not self._disable_warnings and scored.n_samples > 1 and scored.n_wrong == 0:
             warn_user(
                 f"{self.name}: `y_batch` is the predicted class of all {scored.n_samples} samples and counts as their "
-                "true class, so that none is misclassified. Pass the true classes as `labels`, also if they are the same."
+                "true class, so that none is misclassified. Pass the true classes as `labels`, also if they are the "
+                "same."
             )
         self.undefined = int(undefined.sum())
         if reasons and not self._disable_warnings:
