@@ -30,7 +30,7 @@ from quantus_concepts.metrics.concepts.names import (
     CLASS_IMPORTANCE,
     DENSITY,
 )
-from quantus_concepts.summary import ANY_METHOD
+from quantus_concepts.summary import ANY_METHOD, OF_ITEMS
 
 if TYPE_CHECKING:
     from quantus_concepts.evaluation import Evaluation
@@ -41,6 +41,9 @@ COMPARED = ("model", "method")
 FACTS = frozenset({"image", "label", "class", "predicted", "value", "reason", "item"})
 #: Importances whose correlation with what people say of classes depends neither on the zero nor on the unit of values.
 WITHOUT_ZERO = ("weight", "value")
+#: Why a row has no p-value, "" if it has one; no column of the result.
+_WHY = "_why"
+FEW_CLASSES = "fewer than three classes that both models predict correctly, or no truth is left without one of them"
 NUMBERS = ["value_a", "value_b", "difference", "low", "high", "n", "undefined", "p", "p_adjusted"]
 
 
@@ -102,6 +105,12 @@ def compare(
         If rows of the two do not match (the message says how many), images have other labels, a row is there twice,
         there are no two models or methods, a cluster or column is missing, or `adjust` is unknown.
 
+    Warns
+    -----
+    UserWarning
+        If metrics are left out, or a row has no interval and no p-value, with the reason: all images are in one
+        cluster, for instance.
+
     Notes
     -----
     Tables of several seeds need a column ``seed``: there is then a row for each. For one interval over images and seeds
@@ -156,13 +165,16 @@ def compare(
         )
     if left_out:
         warn_user(
-            "Left out of the comparison, without one score for each image or an interval: "
+            "Left out of the comparison, without one score for each image: "
             f"{', '.join(sorted(left_out))}. For CGIM pass tables of "
             "`score_concepts(..., class_concepts=..., per_image=True)`."
         )
     if not rows:
         raise ValueError("Expected metrics and variants that both sides have but there is none.")
-    result = pd.DataFrame(rows)
+    for why, names in pd.DataFrame(rows).groupby(_WHY, sort=False)["metric"]:
+        if why:
+            warn_user(f"No interval and no p-value of {', '.join(names.unique())}: {why}.")
+    result = pd.DataFrame(rows).drop(columns=_WHY)
     result["p_adjusted"] = adjust_p_values(result["p"].to_numpy(), adjust)
     variants = [name for name in result if name not in ("metric", "a", "b", *NUMBERS)]
     filled = [name for name in variants if (result[name].notna() & (result[name].astype(str) != "")).any()]
@@ -208,8 +220,7 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> tuple[pd.DataFrame, 
     is_array = clusters is not None and not isinstance(clusters, str)
     n_images = len(to_numpy(clusters).ravel()) if is_array else lengths.most_common(1)[0][0]
     summary = scores.summary
-    # CGIM and others have a score for each concept, and no interval.
-    of_items = {*summary.loc[summary["low"].isna() & (summary["n"] > 1), "metric"]}
+    of_items = summary.attrs.get(OF_ITEMS, ())
     calls = summary["call"] if "call" in summary else pd.Series("", summary.index)
     summarised = {*zip(summary["method"], summary["metric"], calls, strict=True)}
     of_any = {(metric, call) for method, metric, call in summarised if method == ANY_METHOD}
@@ -300,9 +311,20 @@ def _compare_pair(pair: _Pair, clusters: Any, *, strict: bool) -> Iterator[dict[
         for _, rows in matched.groupby(variants, sort=False, dropna=False):
             members = None if groups is None else groups[rows.index]
             result = paired_difference(rows["value_a"].to_numpy(), rows["value_b"].to_numpy(), members)
-            yield {**rows[variants].iloc[0].to_dict(), **_numbers(pair, result)}
+            why = _undecided(rows, members) if np.isnan(result.p) else ""
+            yield {**rows[variants].iloc[0].to_dict(), **_numbers(pair, result), _WHY: why}
     if of_classes[0].any() or of_classes[1].any():
         yield from _compare_classes(pair, pair.first[of_classes[0]], pair.second[of_classes[1]])
+
+
+def _undecided(rows: pd.DataFrame, clusters: np.ndarray | None) -> str:
+    """Return why the scores of images, in rows, have no p-value."""
+    paired = (rows["value_a"] - rows["value_b"]).notna().to_numpy()
+    if paired.sum() < 2:
+        return "fewer than two images have both scores"
+    if clusters is not None and len({*clusters[paired].tolist()}) < 2:
+        return "all images are in one cluster; pass `clusters=None` if they do not depend on each other"
+    return "all images have the same difference, which says nothing of its spread"
 
 
 def _image_facts(table: pd.DataFrame) -> set[str]:
@@ -413,7 +435,8 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
                 if convention == other or (centred and per == "concept"):
                     about = {"metric": metric, "explanation": explanation, "item_kind": per}
                     about |= {"convention": convention} if convention == other else {}
-                    yield about | _numbers(pair, cgim_difference(a, b, class_concepts, per, centred))
+                    result = cgim_difference(a, b, class_concepts, per, centred)
+                    yield about | _numbers(pair, result) | {_WHY: FEW_CLASSES if np.isnan(result.p) else ""}
 
 
 def _conventions(table: pd.DataFrame) -> dict[str, str]:

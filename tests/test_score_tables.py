@@ -64,6 +64,10 @@ def test_markdown_by_hand(summary: pd.DataFrame) -> None:
     assert cells[2:] == [["undefined", "1", "True"], ["1.0e-07", "3", "False"], ["0.000", "", "True"]]
     # What misses 0 by rounding is 0.
     assert to_markdown(pd.Series([-3.7e-17])).splitlines()[2] == "| 0.000 |"
+    # An interval of width 0 is one; ends that are not known, or in the wrong order, are none.
+    ends = pd.DataFrame({"value": [1.0, 0.5, 0.5], "low": [1.0, math.nan, 0.6], "high": [1.0, 1.0, 0.4]})
+    cells = [line.split("|")[1].strip() for line in to_markdown(ends, 1).splitlines()]
+    assert cells[2:] == ["1.0 (1.0 to 1.0)", "0.5", "0.5"]
     pivot = pd.DataFrame([[0.5, 1.0]], index=pd.Index(["a"], name="method"), columns=["m", "n"])
     assert to_markdown(pivot, 1).splitlines()[2] == "| a      |  0.5 |  1.0 |"
 

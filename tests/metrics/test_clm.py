@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +141,18 @@ class TestWrongPlaces:
         metric = CLM(points=points, part_of_concept=[0] * 5)
         with pytest.raises(ValueError, match="`points` to lie in the images.*" + message):
             metric(SharingConceptModel(), np.zeros((2, 3, 12, 20), dtype=np.float32), np.zeros(2, int))
+
+    @pytest.mark.parametrize(("mark", "n", "warns"), [(-1, 1, True), (0, 2, True), (0, 1, False), (np.nan, 9, False)])
+    def test_marks_of_what_is_not_visible_are_warned_of(self, mark, n, warns, predictor):
+        points = np.full((9, 1, 2), 4.0)
+        points[:n] = mark
+        metric = CLM(points=points, part_of_concept=[0] * 3, disable_warnings=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            metric(predictor, np.tile(IMAGES, (3, 1, 1, 1)), np.zeros(9, int), np.tile(falling_maps(), (3, 1, 1, 1)))
+        said = [str(each.message) for each in caught if "`points`" in str(each.message)]
+        assert len(said) == warns
+        assert all("put NaN in their place" in text for text in said)
 
     def test_half_a_pixel_beyond_the_border_is_on_it(self, predictor):
         points = np.array([[[-1.0, -1.0]], [[12.0, -0.6]], [[12.0, 12.0]]])

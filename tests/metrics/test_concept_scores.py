@@ -479,7 +479,17 @@ BAD = [
     ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
     ({"truth": {"part_of_concept": PARTS[:4]}}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
     ({"truth": {"labels": np.zeros(4, int)}}, r"`labels` to hold as many rows as `loader` gives images"),
-    ({"samples": [SAMPLES[0]._replace(label=N_CLASSES)]}, r"labels in 0\.\.3"),
+    ({"samples": [SAMPLES[0], *[SAMPLES[1]._replace(label=N_CLASSES)] * 5]}, "indices 0 to 3, .* but got 4 at 1"),
+    ({"samples": [*[SAMPLES[0]] * 5, SAMPLES[1]._replace(label=-1)]}, "`labels` to hold class indices .* got -1 at 5"),
+    (
+        {"truth": {"labels": np.arange(N) % N_CLASSES + 1}, "class_concepts": None},
+        "`labels` to hold class indices 0 to 3",
+    ),
+    ({"truth": {"class_concepts": CLASS_CONCEPTS}}, "either argument `class_concepts` or `truth` with it"),
+    (
+        {"model": {"a": SharingConceptModel()}, "value_threshold": {"a": 0.1, "b": 0.3}},
+        "to name models, 'a', but got 'b'",
+    ),
 ]
 
 
@@ -487,6 +497,42 @@ BAD = [
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         run(**({"model": SharingConceptModel()} | arguments))
+
+
+def test_truth_may_hold_the_table_of_the_classes():
+    expected, given = (
+        run(SharingConceptModel()),
+        run(SharingConceptModel(), class_concepts=None, truth={"class_concepts": CLASS_CONCEPTS.numpy()}),
+    )
+    pd.testing.assert_frame_equal(given, expected)
+    assert "CGIM" in set(given["metric"])
+
+
+def test_controls_have_the_classes_of_the_model():
+    features, labels = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    model = PostHocCBM(nn.Identity(), ConceptBank(torch.randn(2, 4)), nn.Linear(2, 3)).eval()
+    batch = features, labels, torch.ones(60, 2)
+    fewer = list(random_banks(features[labels < 2], labels[labels < 2], 2, n_banks=2))
+    with pytest.raises(ValueError, match=r"`controls` to hold models with the K = 3 outputs .* but got one with 2"):
+        score_concepts(model, [batch], controls=fewer)
+    with pytest.raises(ValueError, match=r"`controls` to hold models with the K = 3 outputs"):
+        score_concepts(
+            {"a": model, "b": model}, [batch], controls=[PostHocCBM(nn.Identity(), model.bank, nn.Linear(2, 4))]
+        )
+    assert len(score_concepts(model, [batch], controls=random_banks(features, labels, 2, n_banks=2)))
+
+
+def test_places_of_many_concepts_are_exact():
+    """They do not fit 16 bits."""
+    n_concepts, n = 2**15 + 2, 4
+    model = BottleneckCBM(nn.Identity(), nn.Identity(), nn.Linear(n_concepts, 2)).eval()
+    nn.init.ones_(model.head.weight)
+    values, labels = torch.zeros(n, n_concepts), torch.zeros(n, n_concepts)
+    values[:, -1], labels[:, -1], labels[0, 0] = 1, 1, 1
+    labels[3, -1] = 0
+    table = score_concepts(model, [(values, torch.tensor([0, 1, 0, 1]), labels)], [CEM(gain=True)], baselines=False)
+    # 1, 1, 1 and 0, less the shares of the others that show the last concept.
+    assert table["value"].tolist() == pytest.approx([(3 * (1 - 2 / 3) + (0 - 3 / 3)) / 4])
 
 
 def test_random_banks_have_no_embeddings_beside_other_models():

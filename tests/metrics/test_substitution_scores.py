@@ -166,7 +166,7 @@ def test_accuracy_on_what_was_seen_and_controls(pairs):
         ({"added": ADDED + 4}, r"`added` to lie in \[-1, 3\]"),
         ({"added": ADDED[:4]}, r"`added` to hold as many rows as `loader` gives images"),
         ({"pairs": [0, 1]}, r"`pairs` to have shape \(N,\) = \(6,\)"),
-        ({"class_concepts": OWN[:2]}, r"labels in 0\.\.1"),
+        ({"class_concepts": OWN[:2]}, r"logits of the model` to have shape \(B, K\) = \(\*, 2\)"),
         ({"seen": batches()}, r"`seen` to give batches with concept labels"),
     ],
 )

@@ -89,7 +89,7 @@ class PostHocCBM(StoredCBM):
     Raises
     ------
     ValueError
-        If `values` is unknown, a CAV of length 0 has no margin, or a linear head takes another number of concepts.
+        If `values` is unknown, or a linear head takes another number of concepts.
 
     Examples
     --------

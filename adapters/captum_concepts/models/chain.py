@@ -91,13 +91,6 @@ class ConceptLayer(nn.Module):
     p_values: Tensor
 
     def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
-        if values == "margin":
-            zero = [bank.names[j] for j in torch.nonzero(bank.norms == 0).flatten().tolist()]
-            if zero:
-                raise ValueError(
-                    f"Expected argument `bank` to have no CAV of length 0, which has no margin, but those of "
-                    f"{zero[:5]} ({len(zero)} in all) are. Leave them out, or use `values='raw'`."
-                )
         super().__init__()
         self.values = values
         self.names = list(bank.names)

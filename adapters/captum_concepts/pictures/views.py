@@ -15,7 +15,7 @@ from captum_concepts.bank.directions import describe_weak
 from captum_concepts.models.bottleneck import BottleneckLayer
 from captum_concepts.models.chain import ConceptChain, ConceptLayer
 from captum_concepts.models.effects import GIVE_LEVEL, concept_effects, effect_level, over_mean
-from captum_concepts.support.checks import check_finite, check_names, check_shape, to_tensor
+from captum_concepts.support.checks import check_finite, check_logits, check_names, check_shape, to_tensor
 from captum_concepts.support.running import (
     at_least_float32,
     evaluation_mode,
@@ -170,6 +170,7 @@ def _batch_views(model: Any, images: Tensor) -> dict[str, Tensor]:
         images = to_model(model.features, images)
         values, maps = tensor_output(model.concept_predictor(images)), model.concept_maps(images, None)
         logits = tensor_output(model(images))
+    check_logits(logits)
     with torch.enable_grad(), without_autocast(values.device):
         leaf = values.detach().requires_grad_(True)
         head_logits = tensor_output(model.head(leaf))

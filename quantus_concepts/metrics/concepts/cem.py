@@ -50,7 +50,7 @@ def labels_shown(labels: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked(Observed):
-    """The first T concepts of E kinds of importance: 3 bytes for each, and a few for each sample."""
+    """The first T concepts of E kinds of importance: 5 bytes for each, and a few for each sample."""
 
     kinds: tuple[str, ...] = same()
     #: (n, E, T): whether samples show them (0 or 1), and their indices.
@@ -69,6 +69,7 @@ class Ranked(Observed):
     n_concepts: int = same()
     reason: np.ndarray | None = None
     explained: bool | None = None
+    n_wrong: Tensor | None = total(default=None)
 
     @cached_property
     def density(self) -> np.ndarray:
@@ -113,7 +114,8 @@ class CEM(ConceptMetric):
     only_correct : bool
         Whether wrongly classified samples are NaN.
     labels : array_like, optional
-        (N,) true classes, for `only_correct`; ``y_batch`` if None.
+        (N,) true classes, for `only_correct`; ``y_batch`` if None, with a warning where it is the predicted
+        class of all.
     importance : str
         On images: "effect", what the logit of the explained class, less the mean of all, loses if the concept is set to
         its absent level (see the notes); or, as the paper has it, "contribution" (theta times u), "value" (u)
@@ -294,7 +296,7 @@ class CEM(ConceptMetric):
         return Ranked(
             kinds=kinds,
             presence=ones.expand(len(kinds), -1, -1).gather(2, order).transpose(0, 1).to(torch.int8),
-            order=order.transpose(0, 1).to(torch.int16),
+            order=order.transpose(0, 1).to(torch.int32),
             norms=largest.T,
             correct=correct,
             n_shown=n_shown,
@@ -304,6 +306,7 @@ class CEM(ConceptMetric):
             n_concepts=labels.shape[1],
             reason=found.reason,
             explained=found.explained,
+            n_wrong=None if correct is None else batch.n_wrong,
         )
 
     def finish(self, observed: Ranked) -> Result:

@@ -14,7 +14,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_choice
-from captum_concepts.support.running import to_host
+from captum_concepts.support.running import onto_device, to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
 from quantus_concepts.functional.statistics.jackknife import cgim_interval
@@ -57,6 +57,7 @@ class OfClasses(Observed):
     n: int = total()
     reason: np.ndarray | None = None
     explained: bool | None = None
+    n_wrong: Tensor | None = total(default=None)
 
     @property
     def n_samples(self) -> int:
@@ -92,7 +93,8 @@ class CGIM(ConceptMetric):
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
-        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
+        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None, with a warning where it is the
+        predicted class of all.
     importance : str
         On images: "effect" (see the notes of `CEM`), or, as the paper has it, "contribution" (type 3), "value" (type 2)
         or "weight" (type 1).
@@ -129,7 +131,7 @@ class CGIM(ConceptMetric):
     >>> head = torch.nn.Linear(2, 2, bias=False)  # concept values to class logits
     >>> head.weight.data = torch.eye(2)
     >>> values = 3 * torch.eye(2)  # each image shows the concept of its class
-    >>> metric = CGIM(class_concepts=[[1, 0], [0, 1]])
+    >>> metric = CGIM(class_concepts=[[1, 0], [0, 1]], labels=[0, 1])
     >>> metric(head, values, y_batch=torch.tensor([0, 1]), a_batch=values)
     [1.0, 1.0]
     """
@@ -186,7 +188,7 @@ class CGIM(ConceptMetric):
         """Raise without a model."""
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
-        return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
+        return truth
 
     @property
     def reads_correctness(self) -> bool:  # type: ignore[override]
@@ -242,8 +244,7 @@ class CGIM(ConceptMetric):
                 n_others = 0 if is_theta else n_used
         # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
         # explanation failed is left out; otherwise it would void its whole class.
-        labels = batch.tensor("labels", importance.device) if "labels" in batch.truth else batch.labels
-        labels, predicted = labels.to(importance.device), predicted.to(importance.device)
+        labels, predicted = onto_device(batch.true_classes, importance.device), predicted.to(importance.device)
         enters = batch.correct if batch.has_concepts else labels == predicted
         if not metric.only_correct:
             enters = torch.ones_like(enters)
@@ -262,6 +263,7 @@ class CGIM(ConceptMetric):
             n=len(batch),
             reason=found.reason if found.reason is None else found.reason[found.reason != ""],
             explained=found.explained,
+            n_wrong=batch.n_wrong,
         )
 
     def finish(self, observed: OfClasses) -> Result:

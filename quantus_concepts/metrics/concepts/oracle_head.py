@@ -20,7 +20,7 @@ from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted
+from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted, total
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: What each score is called in a table.
@@ -35,6 +35,7 @@ class OracleHits(Observed):
     right: Tensor
     on_labels: Tensor | None
     labels: Tensor
+    n_wrong: Tensor | None = total(default=None)
 
 
 class OracleHead(ConceptMetric):
@@ -68,7 +69,7 @@ class OracleHead(ConceptMetric):
     concept_labels : array_like, optional
         (N, L) of 0 and 1, aligned with ``x_batch``: the labelled concepts, for ``on_labels``.
     labels : array_like, optional
-        (N,) true classes; ``y_batch`` if None.
+        (N,) true classes; ``y_batch`` if None, with a warning where it is the predicted class of all.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword; they have no effect here, where no
         attribution enters. The default aggregate is the mean of the defined scores.
@@ -142,7 +143,7 @@ class OracleHead(ConceptMetric):
             raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
         if self.score == "on_labels" and "concept_labels" not in truth:
             raise self.missing_error("concept_labels")
-        return truth if "labels" in truth else truth | {"labels": y_batch}
+        return truth
 
     @property
     def label(self) -> str:
@@ -186,7 +187,7 @@ class OracleHead(ConceptMetric):
             )
         present = (values >= threshold).float().masked_fill(values.isnan(), torch.nan)
         # On the host, where they are checked without waiting for the device.
-        labels, on_labels = torch.as_tensor(batch.truth["labels"]), None
+        labels, on_labels = batch.true_classes, None
         if any(each.score == "on_labels" for each in metrics):
             on_labels = oracle_head(batch.tensor("concept_labels"), metric.class_concepts, labels)
         return OracleHits(
@@ -194,6 +195,7 @@ class OracleHead(ConceptMetric):
             right=(batch.predicted == labels.to(batch.predicted.device)).float(),
             on_labels=on_labels,
             labels=labels.int(),
+            n_wrong=batch.n_wrong,
         )
 
     def finish(self, observed: Any) -> Result:

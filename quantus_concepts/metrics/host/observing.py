@@ -22,9 +22,9 @@ from quantus_concepts.metrics.host.model import IMPORTANCES, convention_of, no_l
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 
-def total() -> Any:
-    """Return a field that is added up over batches."""
-    return field(metadata={"join": _add})
+def total(**options: Any) -> Any:
+    """Return a field that is added up over batches; `options` are those of `field`."""
+    return field(metadata={"join": _add}, **options)
 
 
 def _add(values: Sequence[Any]) -> Any:
@@ -59,9 +59,11 @@ class Observed:
     """Base of what is kept of some samples: a dataclass whose fields have a row for each, or are `total` or `same`."""
 
     # `reason` (n,) says what is wrong with the explanation of a sample, "" for nothing; `explained` is None if no
-    # attribution was asked for, else whether one of them is not zero.
+    # attribution was asked for, else whether one of them is not zero; `n_wrong` counts the samples whose `y_batch` is
+    # not the predicted class, where it stands for the true one, and is None elsewhere.
     reason: np.ndarray | None = None
     explained: bool | None = None
+    n_wrong: Any = None
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
@@ -167,6 +169,7 @@ class Scored(Observed):
     reason: Any = None
     clusters: Any = None
     explained: bool | None = None
+    n_wrong: Any = total(default=None, kw_only=True)
 
 
 #: The field of a row that a setting of a metric is.

@@ -112,7 +112,8 @@ def score_concepts(
     class_concepts : array_like, optional
         (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM. From people's table of the classes, or
         from images that fitted no directions. If it is what a `captum_concepts.PostHocCBM` saw when it was fitted, that
-        is warned of, and random banks have no range of CGIM: noise would be above it.
+        is warned of, and random banks have no range of CGIM: noise would be above it. "class_concepts" of `truth` is
+        the same.
     truth : dict, optional
         What the batches and the data set do not have, or in its place: by name arrays with a row for each image of the
         loader ("labels" (N,), "concept_labels" (N, L) of 0 and 1, "points" (N, P, 2) or (N, P, Q, 2) in pixels with NaN
@@ -313,8 +314,11 @@ def concept_state(
     models = check_concept_models("model", model)
     check_whole("control_stride", control_stride, 1)
     check_whole("seed", seed, 0)
-    check_threshold("value_threshold", value_threshold)
-    given = {**(truth or {}), "class_concepts": class_concepts}
+    given = dict(truth or {})
+    if class_concepts is not None:
+        if given.get("class_concepts") is not None:
+            raise ValueError("Expected either argument `class_concepts` or `truth` with it but got both.")
+        given["class_concepts"] = class_concepts
     if value_threshold is None and {"added", "removed"} & given.keys():
         raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
 
@@ -327,6 +331,8 @@ def concept_state(
         control_models = models_of_random_banks(model)
         if control_models:
             control, control_stride = RANDOM_BANKS, _bank_stride(data, control_stride)
+    named = controls if isinstance(controls, Mapping) else [control]
+    check_threshold("value_threshold", value_threshold, [*models, *named])
 
     names = {name: given.get(name) for name in ("class_names", "concept_names")}
     truth_of = TruthLookup(loader, [*models.values(), *control_models], **names)
@@ -400,8 +406,11 @@ def watched_models(
     return watched
 
 
-def check_threshold(name: str, threshold: Thresholds) -> None:
-    """Raise for a threshold that is not finite."""
+def check_threshold(name: str, threshold: Thresholds, models: Sequence[str]) -> None:
+    """Raise for a threshold that is not finite, or is of none of the models of these names."""
+    if isinstance(threshold, Mapping) and (unknown := [model for model in threshold if model not in models]):
+        known = ", ".join(repr(model) for model in models if model)
+        raise ValueError(f"Expected argument `{name}` to name models, {known}, but got {unknown[0]!r}.")
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:
             check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)
