@@ -171,9 +171,9 @@ def compare(
         )
     if not rows:
         raise ValueError("Expected metrics and variants that both sides have but there is none.")
-    for why, names in pd.DataFrame(rows).groupby(_WHY, sort=False)["metric"]:
+    for why, those in pd.DataFrame(rows).groupby(_WHY, sort=False):
         if why:
-            warn_user(f"No interval and no p-value of {', '.join(names.unique())}: {why}.")
+            warn_user(f"No interval and no p-value of {', '.join(those['metric'].unique())}: {why}.")
     result = pd.DataFrame(rows).drop(columns=_WHY)
     result["p_adjusted"] = adjust_p_values(result["p"].to_numpy(), adjust)
     variants = [name for name in result if name not in ("metric", "a", "b", *NUMBERS)]
