@@ -48,7 +48,9 @@ def concept_lenet() -> PostHocCBM:
     bank = ConceptBank.random(N_CONCEPTS, 16)
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
-        return PostHocCBM(features, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+        model = PostHocCBM(features, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+    model.absent_values = torch.zeros(N_CONCEPTS)
+    return model
 
 
 @dataclass(frozen=True)

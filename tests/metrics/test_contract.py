@@ -143,7 +143,8 @@ class TestHost:
     def test_all_metrics_and_built_ins_in_one_evaluate(self, kind, model, images, truth, capsys, rng):
         if kind == "post-hoc CBM":
             bank = ConceptBank(model.concept_predictor.cavs)
-            model = PostHocCBM(model.features, bank, model.head).eval()
+            level, model = model.absent_values, PostHocCBM(model.features, bank, model.head).eval()
+            model.absent_values = level
         classes = predicted(model, images)
         built_in = {"Sparseness": quantus.Sparseness(), "PointingGame": quantus.PointingGame()}
         metrics = every_metric(truth, images) | built_in
@@ -177,7 +178,7 @@ class TestHost:
 
     def test_get_params_and_interpretation(self, images, truth, capsys):
         for name, metric in every_metric(truth, images).items():
-            assert name not in ON_IMAGES or metric.get_params["importance"] == "contribution"
+            assert name not in ON_IMAGES or metric.get_params["importance"] == "effect"
             assert not {"_call", "_sums", "_measured", "_call_progress"} & set(metric.get_params)
             assert metric.get_params["normalise_func"] is not None
             metric.interpret_scores()

@@ -139,6 +139,13 @@ class BottleneckCBM(StoredCBM):
         return isinstance(self.concept_layer.activation, nn.Sigmoid) or self.concept_layer.activation in _SIGMOIDS
 
     @property
+    def zero(self) -> str:
+        """What a value of 0 means."""
+        if self.bounded:
+            return "probability"
+        return "zero of the logit" if self.concept_layer.activation is None else "zero of the activation"
+
+    @property
     def _layer(self) -> nn.Module:
         layer: nn.Module = self.concept_layer.layer
         return layer
@@ -182,6 +189,7 @@ class BottleneckCBM(StoredCBM):
             activation=_as_module(self.concept_layer.activation),
             names=getattr(self.concept_layer, "names", None),
             class_names=self.class_names,
+            levels=self._levels(),
         )
 
     @classmethod

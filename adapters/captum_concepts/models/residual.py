@@ -86,7 +86,8 @@ class ResidualCBM(StoredCBM):
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
-        for name in ("class_names", "source", "normalisation", "image_size", "random_banks"):
+        levels = ("absent_values", "mean_values")
+        for name in ("class_names", "source", "normalisation", "image_size", "random_banks", *levels):
             setattr(self, name, getattr(bottleneck, name, getattr(self, name)))
 
     @property
@@ -98,6 +99,11 @@ class ResidualCBM(StoredCBM):
     def bounded(self) -> bool:
         """Whether a label is a value, as of the bottleneck."""
         return self.bottleneck.bounded
+
+    @property
+    def zero(self) -> str:
+        """What a value of 0 means, as of the bottleneck."""
+        return self.bottleneck.zero
 
     def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return the concept maps of features, those of the bottleneck."""
@@ -151,7 +157,9 @@ class ResidualCBM(StoredCBM):
     def _contents(self) -> ModelContents:
         contents = self.bottleneck._contents()
         facts = replace(contents.backbone, source=self.source)
-        return replace(contents, backbone=facts, residual=self.residual, class_names=self.class_names)
+        return replace(
+            contents, backbone=facts, residual=self.residual, class_names=self.class_names, levels=self._levels()
+        )
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from huggingface_hub.constants import CONFIG_NAME, ENDPOINT, SAFETENSORS_SINGLE_FILE
-from torch import nn
+from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
-from captum_concepts.models.files import BackboneFacts, ModelContents, read_model, write_file, write_folder
+from captum_concepts.models.files import LEVELS, BackboneFacts, ModelContents, read_model, write_file, write_folder
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.files import quote, shorten
 from captum_concepts.support.running import device_of, error_text, warn_user
@@ -53,9 +53,16 @@ class StoredCBM(ConceptChain, ModelHubMixin):
             self.image_size = features.image_size
 
     def know_file(self, contents: ModelContents) -> None:
-        """Take over what a file tells of the backbone."""
+        """Take over what a file tells of the backbone and of the levels of the values."""
+        for name, level in contents.levels.items():
+            setattr(self, name, level.to(device_of(self)))
         self.source = contents.backbone.source
         self.normalisation = self.normalisation or contents.backbone.normalisation
+
+    def _levels(self) -> dict[str, Tensor]:
+        """Return what is known of the values of absent concepts, and of their mean."""
+        known = {name: getattr(self, name) for name in LEVELS}
+        return {name: level for name, level in known.items() if level is not None}
 
     @abstractmethod
     def _contents(self) -> ModelContents:

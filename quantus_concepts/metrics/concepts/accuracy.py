@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,17 +13,23 @@ from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.scores import MetricScores
 
 
-def accuracies(rows: ConceptPredictions, kinds: Sequence[str]) -> list[MetricScores]:
-    """Score accuracy of classes and of concepts, and how often the first concept speaks by being absent."""
-    found = [_one(col.ACCURACY, rows.correct)]
-    if rows.threshold is not None and "concept_labels" in rows.truth:
-        found.append(_one(col.CONCEPT_ACCURACY, right_concepts(rows), rows.classes))
-    if col.NEGATIVE_FIRST.explanation in kinds:
-        first = cast(Tensor, rows.values).gather(1, rows.ranked(col.NEGATIVE_FIRST.explanation, 1)[0])[:, 0]
-        # NaN, which ranks first, has no sign.
-        negative = (first < 0).double().masked_fill(first.isnan(), torch.nan)
-        found.append(_one(col.NEGATIVE_FIRST, negative, rows.classes))
-    return found
+def accuracy(rows: ConceptPredictions) -> MetricScores:
+    """Score whether the predicted class is the true one."""
+    return _one(col.ACCURACY, rows.correct)
+
+
+def concept_accuracy(rows: ConceptPredictions) -> MetricScores:
+    """Score the share of the concepts that are predicted rightly by the model's threshold."""
+    return _one(col.CONCEPT_ACCURACY, right_concepts(rows), rows.classes)
+
+
+def negative_first(rows: ConceptPredictions) -> MetricScores:
+    """Score whether the first concept by contribution speaks by being absent."""
+    kind = col.NEGATIVE_FIRST.explanation
+    first = cast(Tensor, rows.values).gather(1, rows.ranked(kind, 1)[0])[:, 0]
+    # NaN, which ranks first, has no sign.
+    negative = (first < 0).double().masked_fill(first.isnan(), torch.nan)
+    return _one(col.NEGATIVE_FIRST, negative, rows.classes, convention=rows.convention(kind))
 
 
 def density(rows: ConceptPredictions) -> MetricScores:
@@ -53,8 +58,14 @@ def seen_accuracies(rows: ConceptPredictions, put_in: np.ndarray) -> list[Metric
 
 
 def _one(
-    score: col.Score, values: Tensor, clusters: Tensor | None = None, *, chance: float = np.nan, in_table: bool = True
+    score: col.Score,
+    values: Tensor,
+    clusters: Tensor | None = None,
+    *,
+    chance: float = np.nan,
+    in_table: bool = True,
+    **more: str,
 ) -> MetricScores:
-    fields = {name: value for name, value in score._asdict().items() if value not in (None, "")}
+    fields: dict[str, Any] = {name: value for name, value in score._asdict().items() if value not in (None, "")} | more
     of_rows = None if clusters is None else clusters.numpy()
     return MetricScores([fields], values.double().numpy()[:, None], chance, of_rows, in_table=in_table)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from captum_concepts.support.checks import check_choice
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
+from quantus_concepts.functional.statistics.jackknife import cgim_interval
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import SELECT, Truth, check_classes, to_class_concepts, to_classes
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
@@ -53,13 +54,19 @@ class CGIM(ConceptMetric):
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
-        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
+        (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None, with a warning where it is the
+        predicted class of all.
     importance : str
-        On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
+        On images: "effect" (see the notes of `CEM`), or, as the paper has it, "contribution" (type 3), "value" (type 2)
+        or "weight" (type 1).
     centred : bool
         Whether to correlate A and V, in place of the paper's cosine: means over the classes (per class: over the
         concepts) are subtracted first. Only there 0 is no relation; an importance that is the same for every class has
         a large cosine, and no correlation (NaN).
+    only_correct : bool
+        Whether only correctly predicted samples enter the means A, as in the paper. Without it every sample enters that
+        of its true class: the choice of the correct ones alone makes values of noise correlate with V (.64 where it was
+        measured; .00 over all).
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
         ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
@@ -85,7 +92,7 @@ class CGIM(ConceptMetric):
     >>> head = torch.nn.Linear(2, 2, bias=False)  # concept values to class logits
     >>> head.weight.data = torch.eye(2)
     >>> values = 3 * torch.eye(2)  # each image shows the concept of its class
-    >>> metric = CGIM(class_concepts=[[1, 0], [0, 1]])
+    >>> metric = CGIM(class_concepts=[[1, 0], [0, 1]], labels=[0, 1])
     >>> metric(head, values, y_batch=torch.tensor([0, 1]), a_batch=values)
     [1.0, 1.0]
     """
@@ -96,7 +103,6 @@ class CGIM(ConceptMetric):
     bounds = (-1.0, 1.0)
     of_samples = False
     sample_truth = ("labels",)
-    reads_correctness = True
     class_concepts: np.ndarray
 
     def __init__(
@@ -104,8 +110,9 @@ class CGIM(ConceptMetric):
         class_concepts: Numbers | pd.DataFrame,
         per: str = "concept",
         labels: Numbers | None = None,
-        importance: str = "contribution",
+        importance: str = "effect",
         centred: bool = False,
+        only_correct: bool = True,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind what people say of classes. A score of 1 says that importance is proportional to it.
@@ -116,7 +123,7 @@ class CGIM(ConceptMetric):
         super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
-        self.per, self.importance, self.centred = per, importance, centred
+        self.per, self.importance, self.centred, self.only_correct = per, importance, centred, only_correct
         self._bind(class_concepts=class_concepts)
         self._bind(labels=labels)
 
@@ -139,7 +146,12 @@ class CGIM(ConceptMetric):
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
         check_classes("y_batch", y_batch, len(self.class_concepts))
-        return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
+        return truth
+
+    @property
+    def reads_correctness(self) -> bool:  # type: ignore[override]
+        """Whether scores depend on which samples are classified correctly."""
+        return self.only_correct
 
     def concepts_of(self, x_batch: Any, truth: Mapping[str, Any]) -> tuple[int, str]:
         """Return how many concepts the table is about, and its name."""
@@ -147,7 +159,8 @@ class CGIM(ConceptMetric):
 
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Compare the class means of all samples with what people say."""
-        return global_importance(rows, self.class_concepts, [self.importance], self.per, centred=self.centred)
+        settings = {"centred": self.centred, "only_correct": self.only_correct}
+        return global_importance(rows, self.class_concepts, [self.importance], self.per, **settings)
 
     def baselines(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
         """Return the score of an importance that is the same everywhere, which has no correlation."""
@@ -167,13 +180,19 @@ def check_class_concepts(class_concepts: np.ndarray, n_classes: int, n_concepts:
 
 
 def global_importance(
-    rows: ConceptPredictions, class_concepts: np.ndarray, kinds: Sequence[str], per: str, *, centred: bool = False
+    rows: ConceptPredictions,
+    class_concepts: np.ndarray,
+    kinds: Sequence[str],
+    per: str,
+    *,
+    centred: bool = False,
+    only_correct: bool = True,
 ) -> MetricScores:
     """Score CGIM of E importances."""
     if rows.theta is not None or rows.about.get("n_classes"):
         check_class_concepts(class_concepts, *rows.shape)
     truth, n = torch.as_tensor(class_concepts), len(rows)
-    means, broken = zip(*(class_means(rows, kind, len(truth)) for kind in kinds), strict=True)
+    means, broken = zip(*(class_means(rows, kind, len(truth), only_correct) for kind in kinds), strict=True)
     scores = cgim(torch.stack(means), truth, per, centred).numpy().T
     without = [int(mean.isnan().any(1).sum()) for mean in means]
     unit = {"class": "classes", "concept": "concepts"}[per]
@@ -181,7 +200,7 @@ def global_importance(
     def reasons(variant: int) -> Counts:
         mean, counts = means[variant], dict[str, Counted]()
         if without[variant]:
-            reason = "a class has no correctly predicted sample with an explanation"
+            reason = f"a class has no {'correctly predicted ' * only_correct}sample with an explanation"
             counts[reason] = Counted(without[variant], len(truth), "classes")
         whys = Counter(cgim_reasons(mean, truth, per, centred) if np.isnan(scores[:, variant]).any() else ())
         counts |= {why: Counted(number, len(scores), unit) for why, number in whys.items() if why not in ("", NO_CLASS)}
@@ -190,14 +209,19 @@ def global_importance(
         return counts | ({} if rows.reason is None else count_reasons(rows.reason, n))
 
     fewer = per == "concept" and any(0 < each < len(truth) for each in without)
-    name = col.CGIM_CORRELATION if centred else col.CGIM
+    fields = {
+        "metric": col.CGIM_CORRELATION if centred else col.CGIM,
+        "item_kind": per,
+        "set": "correct" if only_correct else "all",
+    }
     return MetricScores(
-        [{"metric": name, "explanation": kind, "item_kind": per, "set": "correct"} for kind in kinds],
+        [fields | {"explanation": kind, "convention": rows.convention(kind)} for kind in kinds],
         scores,
         bounds=(-1.0, 1.0),
         reasons=reasons,
         outcome="scores are over fewer classes, or NaN," if fewer else "scores are NaN",
-        by_class=None if centred or per == "class" else (means, truth),
+        by_class=None if centred or per == "class" or not only_correct else (means, truth),
+        mean_interval=(lambda variant: cgim_interval(means[variant], truth, per)) if centred else None,
     )
 
 
@@ -209,15 +233,17 @@ def same_importance(class_concepts: np.ndarray, per: str) -> MetricScores:
     return MetricScores([fields], scores, bounds=(-1.0, 1.0))
 
 
-def class_means(rows: ConceptPredictions, kind: str, n_classes: int) -> tuple[Tensor, int]:
-    """Return the mean importance (K, L) over the correctly predicted samples of each class; how many are not finite."""
+def class_means(rows: ConceptPredictions, kind: str, n_classes: int, only_correct: bool = True) -> tuple[Tensor, int]:
+    """Return the mean importance (K, L) over the (correct) samples of each class, and how many are not finite."""
     return cast(
         "tuple[Tensor, int]",
-        rows.once(("class means", kind, n_classes), lambda: _class_means(rows, kind, n_classes)),
+        rows.once(
+            ("class means", kind, n_classes, only_correct), lambda: _class_means(rows, kind, n_classes, only_correct)
+        ),
     )
 
 
-def _class_means(rows: ConceptPredictions, kind: str, n_classes: int) -> tuple[Tensor, int]:
+def _class_means(rows: ConceptPredictions, kind: str, n_classes: int, only_correct: bool) -> tuple[Tensor, int]:
     labels, broken, theta = rows.labels, 0, rows.theta
     if theta is not None and rows.given is None and kind == "weight":
         # Type 1 takes all classes, for its weights need no image.
@@ -225,7 +251,9 @@ def _class_means(rows: ConceptPredictions, kind: str, n_classes: int) -> tuple[T
         return theta.double(), int((~finite)[rows.classes].sum())
     # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
     # explanation failed is left out; otherwise it would void its whole class.
-    enters, sums = rows.correct & (labels == rows.classes), None
+    enters, sums = torch.ones(len(rows), dtype=torch.bool), None
+    if only_correct:
+        enters = rows.correct & (labels == rows.classes)
     for part in rows.chunks():
         importance = rows.importance(kind, part)
         finite = importance.abs().amax(1) < torch.inf

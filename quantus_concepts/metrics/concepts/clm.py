@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Unpack, cast
@@ -31,6 +31,7 @@ from quantus_concepts.metrics.concepts.locations import (
     chance_at_places,
     hits_of_concepts,
     locate,
+    mean_place_hits,
 )
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
@@ -40,7 +41,7 @@ from quantus_concepts.metrics.host.metric import scores_of_samples
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
 from quantus_concepts.metrics.host.predictions import ConceptPredictions, Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
-from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted
+from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted, no_counts
 
 MASK_HITS = ("centre", "share")
 
@@ -78,9 +79,15 @@ class Maps(Look):
         """Return the hits of some images."""
         # The last explanation ranks the concepts that the baselines look for.
         names = self.baselines_of(specific=False) if looking.baselines else []
+        kinds = [kind for kind in self.kinds if kind != "effect" or looking.rows.convention(kind)]
+        about: dict[str, Any] = {"tops": self.tops, "alphas": self.alphas, "specific_tops": self.specific_tops}
+        about |= {"rows": (*kinds, *names), "size": looking.size}
+        if not kinds:
+            # A model whose effects are unknown ranks no concept.
+            return Looked({}, about)
         columns = locate(
             looking,
-            self.kinds,
+            kinds,
             self.tops,
             self.alphas,
             self.parts,
@@ -88,11 +95,7 @@ class Maps(Look):
             specific_tops=self.specific_tops,
             threshold=self.threshold,
         )
-        rows = (*self.kinds, *names)
-        return Looked(
-            columns,
-            {"rows": rows, "tops": self.tops, "alphas": self.alphas, "specific_tops": self.specific_tops},
-        )
+        return Looked(columns, about)
 
 
 def location(
@@ -105,9 +108,12 @@ def location(
     specific: bool = False,
     baseline: str = "",
     threshold: float | None = None,
+    parts: np.ndarray | None = None,
 ) -> MetricScores:
     """Score CLM, or part specificity, of an importance, or of a baseline of the last one, of what was seen of maps."""
     about, columns = seen.about, seen.columns
+    if baseline == col.MEAN_PLACE:
+        return _by_mean_place(rows, seen, kind, tops, alphas, specific=specific, parts=parts)
     names, n, variants = [*about["rows"]], len(columns["norms"]), [*product(tops, alphas)]
     own = names.index(baseline or kind)
     # Baselines are about the concepts of the last explanation.
@@ -132,8 +138,23 @@ def location(
         masks["the model's maps are not finite"] = np.isnan(values[:, variant]) & ranks & ~unseen
         return counted(masks, n)
 
+    return _located(rows, seen, kind, variants, values, chance, specific=specific, baseline=baseline, reasons=reasons)
+
+
+def _located(
+    rows: ConceptPredictions,
+    seen: Looked,
+    kind: str,
+    variants: Sequence[tuple[int, float]],
+    values: np.ndarray,
+    chance: np.ndarray,
+    *,
+    specific: bool,
+    baseline: str,
+    reasons: Callable[[int], Counts] = no_counts,
+) -> MetricScores:
     metric = col.PART_SPECIFICITY if specific else col.CLM
-    named = {"metric": metric, "explanation": kind, "baseline": baseline}
+    named = {"metric": metric, "explanation": kind, "baseline": baseline, "convention": rows.convention(kind)}
     return MetricScores(
         [named | {"l": top, "alpha": alpha} for top, alpha in variants],
         values,
@@ -142,6 +163,33 @@ def location(
         (-1.0, 1.0) if specific else (0.0, 1.0),
         reasons,
     )
+
+
+def _by_mean_place(
+    rows: ConceptPredictions,
+    seen: Looked,
+    kind: str,
+    tops: Sequence[int],
+    alphas: Sequence[float],
+    *,
+    specific: bool,
+    parts: np.ndarray | None,
+) -> MetricScores:
+    """Score maps that are the mean place of their part in other images."""
+    columns, variants = seen.columns, [*product(tops, alphas)]
+    norms, part, n = columns["norms"][:, -1], columns["first_parts"].long(), len(columns["norms"])
+    chance = np.array([[np.nan if specific else alpha / 12 for _, alpha in variants]])
+    if (size := seen.about["size"]) is None:
+        values = np.full((n, len(variants)), np.nan)
+        return _located(rows, seen, kind, variants, values, chance, specific=specific, baseline=col.MEAN_PLACE)
+    hits = torch.as_tensor(mean_place_hits(columns["points"].double().numpy(), size, alphas))
+    # Of each concept the hits of its map at every part.
+    of_concepts = hits_of_concepts(hits[torch.arange(n)[:, None], part], part, cast(np.ndarray, parts))
+    table = of_concepts.difference if specific else of_concepts.own
+    ranks = ((norms > 0) & (norms < np.inf)).numpy()
+    scores = [table[:, :top, [*alphas].index(alpha)].nanmean(1).numpy() for top, alpha in variants]
+    values = np.where(ranks[:, None], np.stack(scores, 1), np.nan)
+    return _located(rows, seen, kind, variants, values, chance, specific=specific, baseline=col.MEAN_PLACE)
 
 
 def _specific_row(names: Sequence[str], own: int) -> int:
@@ -189,7 +237,9 @@ class CLM(ConceptMetric):
         several connected parts (left and right wing) each has its own, and the best counts. "share": the share of the
         region's pixels that are marked.
     importance : str
-        On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+        On images: "effect", what the logit of the explained class, less the mean of all, loses if the concept is set to
+        its absent level (see the notes of `CEM`); or, as the paper has it, "contribution" (theta times u), "value" (u)
+        or "weight" (theta), which depend on what a value of 0 means.
     specificity : bool
         With points: score how much more often a map holds the concept's part than the other visible parts of the same
         image (`functional.part_specificity`), in [-1, 1]. Compare with random banks: a map
@@ -245,7 +295,7 @@ class CLM(ConceptMetric):
         top_l: int = 1,
         masks: Numbers | None = None,
         mask_hit: str = "centre",
-        importance: str = "contribution",
+        importance: str = "effect",
         specificity: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
@@ -424,6 +474,7 @@ class CLM(ConceptMetric):
     def _location(self, rows: ConceptPredictions, baseline: str) -> MetricScores:
         seen = rows.looks[cast(Maps, self.look()).name]
         settings: dict[str, Any] = {"specific": self.specificity, "threshold": self.threshold, "baseline": baseline}
+        settings["parts"] = self.part_of_concept
         return location(rows, seen, self.importance, [self.top_l], [self.alpha], **settings)
 
     def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:

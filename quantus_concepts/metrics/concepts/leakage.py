@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -17,6 +18,13 @@ from quantus_concepts.functional.bottleneck.leakage import (
     concept_task_leakage,
     interconcept_leakage,
 )
+from quantus_concepts.functional.bottleneck.wrong_labels import (
+    MOST_UNIQUE,
+    MOST_WRONG,
+    ceiling_noise_equivalent,
+    noise_equivalent,
+    unique_share,
+)
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
@@ -26,6 +34,9 @@ from quantus_concepts.metrics.host.scores import Counted, Counts, MetricScores
 #: Draws of the null distribution for each random bank, which has no p-value: enough for a mean.
 _DRAWS_OF_BANKS = 3
 NOT_FINITE = "a concept value is not finite"
+#: What follows the name of a metric in the rows that say which share of wrong labels would explain it.
+AS_WRONG_LABELS = "as wrong labels"
+UNIQUE_CONCEPTS = "images with unique concepts"
 
 
 class OfValues(ConceptMetric):
@@ -62,6 +73,10 @@ class ConceptTaskLeakage(OfValues):
     The rows "concept-task leakage" are `functional.concept_task_leakage` of all images, the mean over concepts and that
     of each, 0 on average without leakage; "concept-task leakage p" are the p-values of its permutation test, in which
     the values of images with the same true concept change places. Its random range is that of random banks.
+
+    Wrong concept labels look like leakage. "concept-task leakage as wrong labels" is the share of them that would give
+    as much with an honest model (`functional.noise_equivalent`), .3 also for what is beyond. A small one does not
+    exclude a small leak.
 
     Parameters
     ----------
@@ -141,6 +156,18 @@ class ConceptTaskLeakage(OfValues):
         scores = leakage.scores.double().numpy()
         return leakage, scores, leakage.p.double().numpy(), float(scores.mean())
 
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return leakage and p, and the share of wrong labels that would give as much leakage."""
+        found = self.score_rows(rows)
+        return [found] if len(found.fields) < 2 else [found, *self.as_wrong_labels(rows, float(found.means[0][0]))]
+
+    def as_wrong_labels(self, rows: ConceptPredictions, leakage: float) -> list[MetricScores]:
+        """Return the share of wrong labels that would give as much leakage."""
+        values, finite, _ = finite_values(rows)
+        concepts, labels = true_concepts(rows)[finite], rows.labels[finite]
+        share = noise_equivalent(values, labels, concepts, leakage, self.n_bins)
+        return [_share(f"{self.name} {AS_WRONG_LABELS}", share)]
+
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the leakage of each concept and, with enough draws, its p."""
         values, finite, reasons = finite_values(rows)
@@ -160,7 +187,8 @@ class InterconceptLeakage(ConceptTaskLeakage):
 
     The rows "inter-concept leakage" are `functional.interconcept_leakage` of all images: the mean over pairs, and that
     of the pairs of each concept; "inter-concept leakage p" is that of the mean, and the smallest of the pairs of each
-    concept, times their number.
+    concept, times their number. Wrong concept labels look like this leakage, too; which share would give as much is not
+    known.
 
     Parameters
     ----------
@@ -207,17 +235,25 @@ class InterconceptLeakage(ConceptTaskLeakage):
         """Return the leakage with scores and p of each concept (L,), and the mean."""
         leakage = interconcept_leakage(values, concepts, self.n_bins, self.n_permutations, self.seed)
         pairs = len(leakage.p) - 1
-        smallest = (leakage.p.fill_diagonal_(1).amin(1) * max(1, pairs)).clamp(max=1)
+        smallest = (leakage.p.amin(1) * max(1, pairs)).clamp(max=1)
         scores = leakage.scores.double()
         return leakage, scores.nanmean(1).numpy(), smallest.double().numpy(), float(scores.nanmean())
+
+    def as_wrong_labels(self, rows: ConceptPredictions, leakage: float) -> list[MetricScores]:
+        """Return nothing: it is not known."""
+        return []
 
 
 class ConceptSetCeiling(OfValues):
     """Whether the best head on the *true* concepts is right: the commonest class of the images with the same concepts.
 
-    The row "concept-set ceiling" is `functional.concept_set_ceiling`, the best accuracy that concepts allow. It is the
-    same for every model; one whose accuracy is higher leaks. Classes that are equally common share the hit, so that
-    each image has a score, and `compare` holds it against the accuracy.
+    The row "concept-set ceiling" is `functional.concept_set_ceiling`, the best accuracy that the labelled concepts
+    allow. It is the same for every model. One whose accuracy is higher leaks, or labels are wrong: the row
+    "concept-set ceiling as wrong labels" is the share of them that would explain its accuracy
+    (`functional.ceiling_noise_equivalent`), .3 also for what is beyond. "images with unique concepts" is the share of
+    images whose concepts no other image has; above a quarter the ceiling says nothing about the accuracy, and the row
+    before is NaN. Classes that are equally common share the hit, so that each image has a score, and `compare` holds it
+    against the accuracy.
 
     Parameters
     ----------
@@ -274,3 +310,22 @@ class ConceptSetCeiling(OfValues):
         """Return the score of each image."""
         hits = commonest_classes(true_concepts(rows), rows.labels).double().numpy()
         return MetricScores([{"metric": self.name}], hits[:, None], clusters=rows.labels.numpy())
+
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return the ceiling, the share of wrong labels that explains the accuracy, and that of unique concepts."""
+        concepts, accuracy = true_concepts(rows), float(rows.correct.float().mean())
+        unique, share = unique_share(concepts), ceiling_noise_equivalent(concepts, rows.labels, accuracy)
+        reason = (
+            f"{100 * unique:.0f} % of the images have concepts that no other image has, above {100 * MOST_UNIQUE:g} %"
+        )
+        wrong = _share(f"{self.name} {AS_WRONG_LABELS}", share, reason)
+        return [self.score_rows(rows), wrong, _share(UNIQUE_CONCEPTS, unique)]
+
+
+def _share(metric: str, share: float, reason: str = "") -> MetricScores:
+    """Return one share; the largest that is considered stands for an infinite one, which has no mean."""
+    if np.isinf(share):
+        share, reason = MOST_WRONG, f"beyond {100 * MOST_WRONG:.0f} % wrong labels"
+    elif not np.isnan(share):
+        reason = ""
+    return MetricScores([{"metric": metric}], np.array([[share]]), intervals=False, note=reason)

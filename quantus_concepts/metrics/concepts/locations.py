@@ -50,7 +50,7 @@ NOT_SPECIFIC = (col.OTHER_IMAGE, col.OTHER_PARTS)
 
 
 #: The baselines of a table.
-BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN)
+BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN, col.MEAN_PLACE)
 
 
 def locate(
@@ -69,12 +69,15 @@ def locate(
     They are means of hits (n, R, tops, A) of the explanations and, after them, of baselines of the last one, in
     float32; part specificity, likewise, for its own tops; chances, likewise, where parts have several places; whether
     the part of a concept is hidden (n, E, T), and the largest importance (n, E). Samples whose `norms` rank no concept
-    have means without meaning.
+    have means without meaning. For the baseline by the mean place: places (n, P, Q, 2) and, of the last explanation,
+    first parts (n, T).
     """
     size, n, top = looking.size, len(looking), max(tops)
     importance = torch.stack([looking.rows.importance(kind) for kind in kinds])
     check_concept_count("part_of_concept", "(L,)", parts, importance.shape[2])
-    device = importance.device
+    device, by_place = importance.device, col.MEAN_PLACE in baselines
+    # It is known when all images are: `mean_place_hits`.
+    baselines = [name for name in baselines if name != col.MEAN_PLACE]
     # (n, E T): the concepts; (n, E, T): the parts that they are about; (n, E, T, Q): the pixels of these.
     ranked = first_with_part(importance, parts, top).transpose(0, 1).flatten(1)
     part = torch.as_tensor(parts, device=device)[ranked].unflatten(1, (len(kinds), top))
@@ -167,7 +170,34 @@ def locate(
         "norms": torch.linalg.vector_norm(importance, torch.inf, 2).T,
     }
     columns |= {"specific": means(specific, specific_tops).float()} if specific_tops else {}
+    if by_place:
+        places_of_parts = torch.as_tensor(points, dtype=torch.float32)
+        columns |= {"points": places_of_parts, "first_parts": part[:, -1].to(torch.int16)}
     return columns | ({"chance": means(chances, tops).float()} if chances else {})
+
+
+def mean_place_hits(points: np.ndarray, size: tuple[int, int], alphas: Sequence[float]) -> np.ndarray:
+    """Return the hits (n, P, P, A) at every part of maps about every part: the pixels nearest its mean place.
+
+    The mean is that of the *other* images; NaN for a part of the image that is hidden, or a map about a part that is
+    seen in no other image. `points` are (n, P, Q, 2), with NaN for hidden places.
+    """
+    n, n_parts = points.shape[:2]
+    hits = np.full((n, n_parts, n_parts, len(alphas)), np.nan)
+    there = ~np.isnan(points).any(-1)
+    for part in range(n_parts):
+        seen = there[:, part].any(1)
+        if seen.sum() < 2:
+            continue
+        own = (
+            np.where(there[:, part, :, None], points[:, part], 0).sum(1) / np.maximum(there[:, part].sum(1), 1)[:, None]
+        )
+        mean = own[seen].mean(0)
+        # Without this image the mean lies a little further from its own place; the region moves along.
+        moved = np.where(seen[:, None], (mean - own) / (seen.sum() - 1), 0)
+        region = GaussianRegion(alphas, (float(mean[0]), float(mean[1])))
+        hits[:, part] = region.hits(points - moved[:, None, None], size)
+    return hits
 
 
 @functools.lru_cache(maxsize=8)
@@ -209,13 +239,16 @@ def _region(alphas: tuple[float, ...]) -> GaussianRegion:
 
 
 class GaussianRegion:
-    """Hits of points in the regions of one Gaussian map, centred, as wide as high relative to the image."""
+    """Hits of points in the regions of one Gaussian map, as wide as high relative to the image.
+
+    It is centred in the image, or at a place (x, y).
+    """
 
     # The map is the same for all images, so each pixel's hit is looked up. Regions hold the nearest pixels whatever
     # the width of the Gaussian, which therefore needs none.
 
-    def __init__(self, alphas: Sequence[float]) -> None:
-        self._alphas = tuple(alphas)
+    def __init__(self, alphas: Sequence[float], centre: tuple[float, float] | None = None) -> None:
+        self._alphas, self._centre = tuple(alphas), centre
         self._table = np.empty((0, len(self._alphas)))
         self._size = (0, 0)
 
@@ -230,9 +263,10 @@ class GaussianRegion:
     def _make(self, size: tuple[int, int]) -> np.ndarray:
         """Return the hit (H W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""
         height, width = size
-        # Whole numbers, so that pixels at the same distance tie exactly.
-        y = (2 * np.arange(height) - (height - 1)) * width
-        x = (2 * np.arange(width) - (width - 1)) * height
+        # Whole numbers in the middle of the image, so that pixels at the same distance tie exactly.
+        middle = (width - 1, height - 1) if self._centre is None else (2 * self._centre[0], 2 * self._centre[1])
+        y = (2 * np.arange(height) - middle[1]) * width
+        x = (2 * np.arange(width) - middle[0]) * height
         distance = (y[:, None] ** 2 + x[None, :] ** 2).ravel()
         _, place, ties = np.unique(distance, return_inverse=True, return_counts=True)
         nearer = ties.cumsum() - ties

@@ -23,7 +23,7 @@ from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.metrics.host.scores import MetricScores, counted
 
 #: What each score is called in a table.
-LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "ceiling": "oracle ceiling"}
+LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "on_labels": "oracle on labels"}
 
 
 class OracleHead(ConceptMetric):
@@ -36,8 +36,9 @@ class OracleHead(ConceptMetric):
     - ``score="oracle"``: whether that class is the true one; classes that agree equally share the hit.
     - ``score="gap"``: whether the model's class is the true one, less the oracle's score. Above 0 the head reads from
       the values what the concepts, as people understand them, do not say.
-    - ``score="ceiling"``: the oracle on the *true* concepts: what the rule can reach at all, with classes of equal rows
-      and images that deviate from their class. What lacks to it is the concepts' fault.
+    - ``score="on_labels"``: the oracle on the concepts *as they are labelled*, with classes of equal rows and images
+      that deviate from their class. It is no ceiling: a class's usual concepts are nearer to its row than those of one
+      image, so that predicted concepts can score higher.
 
     It takes images with a concept model, or at the bottleneck concept values (N, L) with the head as ``model``. The
     explanation method plays no role.
@@ -48,14 +49,15 @@ class OracleHead(ConceptMetric):
         (K, L) in [0, 1]: how far each concept belongs to each class. The rows and columns of a DataFrame are matched by
         name with ``model.class_names`` and ``model.bank.names``, where the model has these.
     score : str
-        "oracle", "gap" or "ceiling".
+        "oracle", "gap" or "on_labels".
     threshold : float, optional
-        Value from which on a concept counts as present; by default 0 of margins and 0.5 of values in [0, 1].
-        `score_concepts` takes its ``value_threshold``, if there is one.
+        Value from which on a concept counts as present; by default that of the concept model, 0 of margins and 0.5 of
+        values in [0, 1]. `score_concepts` takes its ``value_threshold``, if there is one. With a head as ``model`` it
+        is needed: a head does not say what its values are.
     concept_labels : array_like, optional
-        (N, L) of 0 and 1, aligned with ``x_batch``: the true concepts, for the ceiling.
+        (N, L) of 0 and 1, aligned with ``x_batch``: the labelled concepts, for ``on_labels``.
     labels : array_like, optional
-        (N,) true classes; ``y_batch`` if None.
+        (N,) true classes; ``y_batch`` if None, with a warning where it is the predicted class of all.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword; they have no effect here, where no
         attribution enters. The default aggregate is the mean of the defined scores.
@@ -64,7 +66,7 @@ class OracleHead(ConceptMetric):
     ------
     ValueError
         If `class_concepts` is not (K, L) in [0, 1], `score` is none of the three, or it is not known from which value
-        on a concept is present.
+        on a concept is present, as with a head as ``model`` and no `threshold`.
 
     Notes
     -----
@@ -78,7 +80,7 @@ class OracleHead(ConceptMetric):
     >>> from torch import nn
     >>> from quantus_concepts import OracleHead
     >>> values = np.array([[0.9, 0.2, 0.8], [0.1, 0.7, 0.6], [0.9, 0.7, 0.1]], dtype="float32")
-    >>> metric = OracleHead([[1, 0, 1], [0, 1, 1]])
+    >>> metric = OracleHead([[1, 0, 1], [0, 1, 1]], threshold=0.5)
     >>> metric(nn.Linear(3, 2), values, y_batch=np.array([0, 1, 1]))
     [1.0, 1.0, 0.5]
     >>> metric.records[-1].chance
@@ -112,7 +114,7 @@ class OracleHead(ConceptMetric):
             check_range("threshold", threshold, -np.inf, np.inf, open_low=True, open_high=True)
         self.score, self.threshold = score, threshold
         self.bounds = (-1.0, 1.0) if score == "gap" else self.bounds
-        self.needed = ("concept_labels",) if score == "ceiling" else ()
+        self.needed = ("concept_labels",) if score == "on_labels" else ()
         self._bind(class_concepts=class_concepts, concept_labels=concept_labels, labels=labels)
 
     def check_truth(self, name: str, value: Numbers | pd.DataFrame) -> np.ndarray:
@@ -127,7 +129,7 @@ class OracleHead(ConceptMetric):
         """Raise where there is no model."""
         if model is None:
             raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
-        return truth if "labels" in truth else truth | {"labels": y_batch}
+        return truth
 
     @classmethod
     def usual(cls, tables: Mapping[str, Any]) -> Sequence[OracleHead]:
@@ -143,6 +145,9 @@ class OracleHead(ConceptMetric):
         """Return the value from which on a concept is present; None if that is unknown."""
         if self.threshold is not None or rows.threshold is not None:
             return self.threshold if self.threshold is not None else rows.threshold
+        if rows.about.get("is_head"):
+            # A head does not say what its values are.
+            return None
         if rows.about["values"] == "margin":
             return 0.0
         return 0.5 if rows.about["bounded"] else None
@@ -152,14 +157,15 @@ class OracleHead(ConceptMetric):
         values, threshold = cast(Tensor, rows.values), self._present_from(rows)
         check_class_concepts(self.class_concepts, *rows.shape)
         if threshold is None:
+            why = "may be margins or probabilities" if rows.about.get("is_head") else "are not bounded"
             raise ValueError(
-                f"{self.name} needs argument `threshold`: the values of {rows.about['kind']} are not bounded: "
-                "it is not known from which value on a concept is present."
+                f"{self.name} needs argument `threshold`: the values of {rows.about['kind']} {why}: it is not "
+                "known from which value on a concept is present. Pass 0 for margins, 0.5 for values in [0, 1]."
             )
         parts = []
         for part in rows.chunks(max(rows.shape)):
             shown = (values[part] >= threshold).float().masked_fill(values[part].isnan(), torch.nan)
-            shown = rows.truth["concept_labels"][part] if self.score == "ceiling" else shown
+            shown = rows.truth["concept_labels"][part] if self.score == "on_labels" else shown
             parts.append(oracle_head(shown, self.class_concepts, rows.labels[part]))
         hits = torch.cat(parts).double().numpy()
         scores = rows.correct.double().numpy() - hits if self.score == "gap" else hits

@@ -19,6 +19,7 @@ from captum_concepts.support.checks import as_list, check_whole
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.bottleneck.sparse_heads import AVERAGED, sparse_head_path
 from quantus_concepts.metrics.concepts.leakage import OfValues, finite_values
+from quantus_concepts.metrics.host.plotting import check_table
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.metrics.host.scores import Counted, MetricScores
@@ -43,7 +44,7 @@ class SparseHeadAccuracy(OfValues):
     n_steps : int
         As in `functional.sparse_head_path`, like the other.
     n_iterations : int
-        Steps of a fit.
+        Most steps of a fit.
     labels : array_like, optional
         (N,) true classes; ``y_batch`` of a call if None.
     **quantus : Unpack[QuantusArguments]
@@ -84,7 +85,7 @@ class SparseHeadAccuracy(OfValues):
         self,
         sizes: Sequence[int] = AVERAGED,
         n_steps: int = 25,
-        n_iterations: int = 40,
+        n_iterations: int = 1000,
         labels: Numbers | None = None,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
@@ -162,7 +163,7 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     Raises
     ------
     ValueError
-        If `table` has no row of "sparse head accuracy".
+        If `table` has no row of "sparse head accuracy", or lacks a column of `score_concepts`.
 
     Examples
     --------
@@ -176,6 +177,8 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     >>> ax.get_xlabel()
     'weights a class'
     """
+    if not table.empty:
+        check_table("table", table, ("model", "metric", "what", "l", "value", "low", "high"), "score_concepts")
     rows = table[table["metric"] == SparseHeadAccuracy.name] if "metric" in table else table.iloc[:0]
     if rows.empty:
         raise ValueError(
@@ -185,14 +188,20 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     if ax is None:
         _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
     of_banks = rows["what"] == "random range"
+    # A legend leaves out what begins with "_", and reads what stands between two $ as a formula.
+    names: dict[Any, str] = {}
     for name, own in rows[of_banks].sort_values("l").groupby("model", sort=False):
-        ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0, label=f"{name}")
+        band = ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0, label=f"{name}")
+        names[band] = f"{name}"
     for name, own in rows[~of_banks].sort_values("l").groupby("model", sort=False):
         reach = np.stack([own["value"] - own["low"], own["high"] - own["value"]])
-        ax.errorbar(own["l"], own["value"], np.nan_to_num(reach).clip(min=0), marker="o", capsize=3, label=f"{name}")
+        reach = np.nan_to_num(reach).clip(min=0)
+        names[ax.errorbar(own["l"], own["value"], reach, marker="o", capsize=3, label=f"{name}")] = f"{name}"
     ax.set_xlabel("weights a class")
     ax.set_ylabel("accuracy")
     ax.set_xticks(sorted(rows["l"].unique()))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize="small", frameon=False)
+    legend = ax.legend([*names], ["name"] * len(names), fontsize="small", frameon=False)
+    for text, name in zip(legend.get_texts(), names.values(), strict=True):
+        text.set(text=name, parse_math=False)
     return figure_of(ax), ax

@@ -18,7 +18,7 @@ from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
-from quantus_concepts.metrics.host.checks import check_explainer, check_mask_size, to_classes
+from quantus_concepts.metrics.host.checks import check_explainer, check_mask_size, check_outputs, to_classes
 from quantus_concepts.metrics.host.explanations import call_explain_func
 
 #: Images (N, C, H, W), a function from n rows to (n, C, H, W), or batches of them or of tuples that begin with them.
@@ -148,7 +148,12 @@ class Subject:
             (N, K), on the CPU.
         """
         with evaluation_mode(self.model):
-            return torch.cat([predict_logits(self.model, images).cpu() for _, images in self.batches(batch_size)])
+            return torch.cat(
+                [
+                    check_outputs(predict_logits(self.model, images), len(images)).cpu()
+                    for _, images in self.batches(batch_size)
+                ]
+            )
 
     def correct(self, batch_size: int = 64) -> Tensor:
         """Tell which images the model classifies correctly.

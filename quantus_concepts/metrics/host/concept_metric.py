@@ -16,7 +16,7 @@ from captum_concepts.support.checks import to_numpy
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.looks import Look, Looking, see_all
 from quantus_concepts.metrics.host.metric import QuantusMetric
-from quantus_concepts.metrics.host.model import RANDOM_BANKS, shared_features
+from quantus_concepts.metrics.host.model import RANDOM_BANKS, no_level, shared_features
 from quantus_concepts.metrics.host.predictions import (
     ConceptPredictions,
     Rows,
@@ -71,6 +71,10 @@ class ConceptMetric(QuantusMetric):
 
     def for_model(self, name: str, rows: ConceptPredictions, control: int | None) -> ConceptMetric | None:
         """Return what scores a model of this name, or the control of this number of it; None for nothing."""
+        if getattr(self, "importance", "") == "effect" and not rows.convention("effect") and rows.given is None:
+            if control is not None:
+                return None
+            raise ValueError(no_level(rows.about["kind"]))
         return self
 
     def missing(self, rows: ConceptPredictions) -> str:
@@ -106,6 +110,8 @@ class ConceptMetric(QuantusMetric):
         features = None if look is None and not banks else shared_features(model, x_batch)
         settings: dict[str, Any] = {"kinds": (kind,), "features": features, "embedding": bool(banks)}
         rows = predict_batch(model, x_batch, y_batch, kept, **settings)
+        if kind == "effect" and not rows.convention(kind):
+            raise ValueError(no_level(rows.about["kind"]))
         if look is not None:
             seen = {name: torch.as_tensor(value) for name, value in truth.items()}
             looking = Looking(model, rows, x_batch, features, seen)
@@ -152,5 +158,6 @@ class ConceptMetric(QuantusMetric):
         chances = chance.double().cpu().numpy()[:, None] if isinstance(chance, Tensor) else chance
         masks = {why: to_numpy(mask) for why, mask in (reasons or {}).items()}
         of_rows = to_numpy(rows.classes if clusters is None else clusters)
-        fields: dict[str, Any] = {"metric": self.name} | ({"explanation": kind} if kind else {})
+        fields: dict[str, Any] = {"metric": self.name}
+        fields |= {"explanation": kind, "convention": rows.convention(kind)} if kind else {}
         return MetricScores([fields], scores, chances, of_rows, self.bounds, lambda _: counted(masks, n, rows.reason))

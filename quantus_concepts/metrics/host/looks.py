@@ -32,7 +32,7 @@ class Looked:
     """Columns that a look gave, a row for each image or for those at `places` (n,), and what these columns are."""
 
     columns: Mapping[str, Tensor]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
     places: Tensor | None = None
 
     def __getitem__(self, rows: Tensor) -> Self:
@@ -49,8 +49,11 @@ class Looked:
         """Return what was seen of several batches, of which the sizes are given; of some nothing was seen."""
         known = [(n, part) for n, part in parts if part is not None]
         first = known[0][1]
-        if any({**part.about} != {**first.about} for _, part in known):
+        about = [{key: value for key, value in part.about.items() if key != "size"} for _, part in known]
+        if any(other != about[0] for other in about):
             raise ValueError("Expected rows of looks with the same settings but they differ.")
+        if len({part.about.get("size") for _, part in known}) > 1:
+            first = replace(first, about=first.about | {"size": None})
         names = [name for name in first.columns if all(name in part.columns for _, part in known)]
         columns = {name: torch.cat([part.columns[name] for _, part in known]) for name in names}
         if len(known) == len(parts) and all(part.places is None for _, part in known):

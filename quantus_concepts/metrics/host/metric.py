@@ -25,7 +25,7 @@ from captum_concepts.support.checks import check_keywords, check_whole, to_array
 from captum_concepts.support.running import evaluation_mode, predict_logits, progress, to_device, warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order, names_of_models
-from quantus_concepts.metrics.host.checks import Truth, check_explainer, to_classes
+from quantus_concepts.metrics.host.checks import Truth, check_explainer, check_outputs, to_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
 from quantus_concepts.metrics.host.plotting import DrawsScores
@@ -391,6 +391,7 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
             for name in self.needed:
                 if name not in truth:
                     raise self.missing_error(name)
+            knows_labels = "labels" in truth
             truth = self.check_call(model, inputs, classes, truth, explain)
             batch_size = batch_size or n
             starts = range(0, n, batch_size)
@@ -400,7 +401,8 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
                 batch = replace(explain, x_batch=x, y_batch=y, given=None if given is None else given[rows])
                 of_batch = {name: truth[name][rows] for name in truth}
                 parts.append((rows_of or self.rows_of)(model, x, y, batch, of_batch))
-        return parts
+        # Known labels say who is wrong.
+        return [replace(part, n_wrong=None) if knows_labels and isinstance(part, Scored) else part for part in parts]
 
     def _conclude(self, parts: Sequence[Rows], method: object = None) -> list[float]:
         """Join batches, record and warn once, and return the scores as Quantus does."""
@@ -411,6 +413,11 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
             n = len(rows)
             scores, chance = np.full_like(scores, np.nan), chance if np.ndim(found.chance) == 0 else math.nan
             reasons = reasons | {FAILED + "attributions are zero everywhere": Counted(n, n)}
+        if self.reads_correctness and not self._disable_warnings and len(rows) > 1 and rows.n_wrong == 0:
+            warn_user(
+                f"{self.name}: `y_batch` is the predicted class of all {len(rows)} samples and counts as their true "
+                "class, so that none is misclassified. Pass the true classes as `labels`, also if they are the same."
+            )
         self.undefined = int(np.isnan(scores).sum())
         if reasons and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
@@ -532,7 +539,7 @@ def _predicted_classes(model: nn.Module | None, x_batch: Numbers) -> np.ndarray:
         raise ValueError("Expected argument `y_batch` to hold classes, since there is no `model` to predict them.")
     with evaluation_mode(model), torch.no_grad():
         logits = concept_outputs(model, x_batch).logits if is_concept_model(model) else predict_logits(model, x_batch)
-    predicted: np.ndarray = logits.argmax(1).cpu().numpy()
+    predicted: np.ndarray = check_outputs(logits, len(logits)).argmax(1).cpu().numpy()
     return predicted
 
 

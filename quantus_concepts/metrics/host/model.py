@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.effects import GIVE_LEVEL, effect_level
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support import checks
 from captum_concepts.support.running import (
@@ -29,7 +30,7 @@ from quantus_concepts.metrics.host.checks import SELECT
 
 R = TypeVar("R")
 
-IMPORTANCES = ("weight", "value", "contribution")
+IMPORTANCES = ("weight", "value", "contribution", "effect")
 
 
 class ConceptModel(Protocol):
@@ -239,6 +240,20 @@ def head_logits(head: nn.Module, values: Tensor) -> Tensor:
         return tensor_output(head(in_precision_of(head, own)))
 
 
+def convention_of(model: object, kind: str) -> str:
+    """Return what an importance of a kind is counted from in a model, "" where that is not known."""
+    return effect_level(model)[1] if kind == "effect" else str(getattr(model, "zero", ""))
+
+
+def no_level(kind_of_model: str) -> str:
+    """Return the error that the effects of a kind of model cannot be counted."""
+    return (
+        "Expected argument `model` to know the values of absent concepts, for importance='effect', but "
+        f"{kind_of_model} does not. {GIVE_LEVEL}; or pass importance='contribution', which depends on where the "
+        "zero of the values is."
+    )
+
+
 def check_concept_count(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
     """Raise where ground truth (..., L) is about other concepts than the model's."""
     if truth.shape[-1] != n_concepts:
@@ -257,8 +272,8 @@ def head_gradient(head: nn.Module, values: Tensor, classes: Tensor) -> Tensor:
     if gradient is None:
         raise ValueError(
             f"Importance by weight or contribution is the gradient of the model's head but {type(head).__name__} "
-            "has none (is it quantised?). Pass importance='value', or keep the head in floating point and quantise "
-            "`model.features` alone."
+            "has none (is it quantised?). Pass importance='effect' or 'value', or keep the head in floating point and "
+            "quantise `model.features` alone."
         )
     return gradient.to(values.device)
 

@@ -88,7 +88,7 @@ def unpack(kind: Callable[..., R], tensors: Mapping[str, Tensor]) -> R:
         **rows,
         truth=groups["truth"],
         of_head=groups["of_head"],
-        tables={name: np.asarray(value) for name, value in groups["tables"].items()},
+        tables={name: value if name == "level" else np.asarray(value) for name, value in groups["tables"].items()},
         looks=looks,
         head=make_linear(head["weight"], head["bias"], head["weight"].dtype).eval() if head else None,
         banks=unstack_banks(stacked, n_concepts, width) if stacked else (),

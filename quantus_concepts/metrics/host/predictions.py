@@ -14,25 +14,31 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.models.chain import linear_part, make_linear
+from captum_concepts.models.effects import ABSENT_LEVEL, TRAINING_MEAN, concept_effects, effect_level
 from captum_concepts.models.random_banks import RandomBank
+from captum_concepts.support.checks import to_numpy
 from captum_concepts.support.running import at_least_float32, predict_logits, to_host, without_autocast
 from captum_concepts.texts import describe
 from quantus_concepts.functional.concepts.ranking import rank_concepts
-from quantus_concepts.metrics.host.checks import checked_classes
+from quantus_concepts.metrics.host.checks import check_classes, check_outputs, checked_classes
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.looks import Looked, bank_suffix
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     ConceptModel,
     check_concept_count,
+    convention_of,
     head_gradient,
     is_concept_model,
     linear_weights,
+    no_level,
     shared_features,
     shared_outputs,
 )
 from quantus_concepts.metrics.host.prediction_files import pack, read, unpack, write
 
+#: What a value of 0 of a random bank means, as of `PostHocCBM.zero`.
+BANK_ZERO = {"margin": "zero at the margin", "raw": "zero of the raw value"}
 #: So many first concepts are ranked of each importance, for metrics that ask for fewer.
 KEPT_RANKS = 5
 #: So many numbers of (n, L) are made at a time.
@@ -43,7 +49,8 @@ AT_A_TIME = 2**18
 class Rows:
     """Tensors, arrays and dicts of them with a row for each sample; of what is `SAME`, all parts have the same.
 
-    Each kind has a length, and `explained`: whether one of the attributions that were asked for is not zero.
+    Each kind has a length, `explained`, whether one of the attributions that were asked for is not zero, and `n_wrong`,
+    how many samples are misclassified where `y_batch` stands for their true classes.
     """
 
     SAME: ClassVar[tuple[str, ...]] = ()
@@ -71,6 +78,8 @@ def _join(values: Sequence[Any]) -> Any:
         return any(known)
     if len(known) < len(values):
         return None
+    if isinstance(first, int):
+        return sum(known)
     if isinstance(first, Mapping):
         return {name: _join([of[name] for of in values]) for name in first if all(name in of for of in values)}
     return np.concatenate(values) if isinstance(first, np.ndarray) else torch.cat([*values])
@@ -89,6 +98,8 @@ class Scored(Rows):
     chance: np.ndarray | None = None
     reason: np.ndarray | None = None
     clusters: np.ndarray | None = None
+    #: How many are misclassified by `y_batch` in place of labels; None where labels are known.
+    n_wrong: int | None = field(default=None, kw_only=True)
     #: Whether one of the attributions that were asked for is not zero; None if none were.
     explained: bool | None = None
 
@@ -128,7 +139,7 @@ class ConceptPredictions(Rows):
     banks : sequence of RandomBank
         Random banks that stand beside the model.
     tables : dict
-        "class_concepts" and "training_concepts" (K, L), "part_of_concept" (L,), by name.
+        "class_concepts" and "training_concepts" (K, L), "part_of_concept" (L,), "level" of absent concepts, by name.
     about : dict
         Names of classes and concepts, and facts about the model.
     threshold : float, optional
@@ -187,7 +198,10 @@ class ConceptPredictions(Rows):
 
     def _of_head(self) -> Mapping[str, Tensor]:
         theta = self.theta
-        return self.of_head if theta is None else {"weight": theta[self.classes]}
+        if theta is None:
+            return self.of_head
+        known = {"effect": self._effects(slice(None))} if self.tables.get("level") is not None else {}
+        return {"weight": theta[self.classes]} | known
 
     @classmethod
     def merge(cls, parts: Sequence[ConceptPredictions]) -> ConceptPredictions:
@@ -262,6 +276,12 @@ class ConceptPredictions(Rows):
         return None if self.given is None else bool((self.given != 0).any())
 
     @property
+    def n_wrong(self) -> int | None:
+        """How many samples are misclassified by `y_batch` in place of labels; None where labels are known."""
+        known = "labels" in self.truth or self.predicted is None or self.about.get("explains_predictions", True)
+        return None if known else int((~self.correct).sum())
+
+    @property
     def theta(self) -> Tensor | None:
         """The weights (K, L) of a linear head."""
         return None if self.head is None else linear_weights(self.head)
@@ -292,22 +312,37 @@ class ConceptPredictions(Rows):
     def importance(self, kind: str, rows: slice = slice(None)) -> Tensor:
         """Return the importance (n, L) of concepts for the explained classes.
 
-        "weight" is theta, "value" is u, and "contribution" is their product. Explanations that were given stand in
-        place of each of them.
+        "weight" is theta, "value" is u, "contribution" is their product, and "effect" what the class, less the mean of
+        all, loses where the concept is absent. Explanations that were given stand in place of each of them.
         """
         if self.given is not None:
             return self.given[rows]
         values = at_least_float32(cast(Tensor, self.values)[rows])
         if kind == "value":
             return values
+        if kind == "effect":
+            return self.of_head["effect"][rows] if "effect" in self.of_head else self._effects(rows)
         theta = self.theta
         if theta is None and "weight" not in self.of_head:
-            raise ValueError(
-                f"Importance by {kind} is the gradient of the head, which is not linear: rows have it only where a "
-                "metric asks for it while predicting. Name the metric in `metrics=` of `predict_concepts`."
-            )
+            raise ValueError(_not_asked(kind))
         own = self.of_head["weight"][rows] if theta is None else theta[self.classes[rows]]
         return own.to(values) if kind == "weight" else own.to(values) * values
+
+    def _effects(self, rows: slice) -> Tensor:
+        level = self.tables.get("level")
+        if level is None:
+            raise ValueError(no_level(self.about["kind"]))
+        if self.head is None:
+            raise ValueError(_not_asked("effect"))
+        values, head = cast(Tensor, self.values)[rows], self.head
+        effects = concept_effects(head, values, self.classes[rows], torch.as_tensor(level))
+        return effects.to(at_least_float32(values).dtype)
+
+    def convention(self, kind: str) -> str:
+        """Return what an importance of a kind is counted from, "" where that is not known."""
+        if self.given is not None:
+            return ""
+        return str(self.about.get("effect" if kind == "effect" else "zero", ""))
 
     def ranked(self, kind: str, top: int) -> tuple[Tensor, Tensor]:
         """Return the first concepts (N, top), and the largest absolute importance (N,), NaN if one is."""
@@ -358,11 +393,16 @@ class ConceptPredictions(Rows):
         values, logits = self.bank_outputs(cast(Tensor, self.embedding), bank)
         predicted = logits.argmax(1)
         own = self.about.get("explains_predictions", True)
-        about = {**self.about, "values": self.about["bank_values"], "bounded": False, "kind": "PostHocCBM"}
+        kind_of_values = self.about["bank_values"]
+        about = {**self.about, "values": kind_of_values, "bounded": False, "kind": "PostHocCBM"}
+        about |= {"zero": BANK_ZERO[kind_of_values]}
+        about |= {"effect": TRAINING_MEAN if bank.absent_values is None else ABSENT_LEVEL}
+        level = bank.mean_values(kind_of_values) if bank.absent_values is None else bank.absent_values
         linear = cast(nn.Linear, linear_part(bank.head))
         head = make_linear(linear.weight, linear.bias, values.dtype, values.device)
         of_rows = {"values": values, "predicted": predicted, "classes": predicted if own else self.classes}
-        return replace(self, **of_rows, head=head, of_head={}, looks=looks or {}, banks=(), about=about)
+        tables = {**self.tables, "level": level.detach().to(values.dtype)}
+        return replace(self, **of_rows, head=head, of_head={}, looks=looks or {}, banks=(), about=about, tables=tables)
 
     def bank_outputs(self, embedding: Tensor, bank: RandomBank) -> tuple[Tensor, Tensor]:
         """Return concept values (n, L) and logits (n, K) that a random bank gives for embeddings, in one product."""
@@ -392,7 +432,9 @@ class ConceptPredictions(Rows):
         named = {name: next(moved) for name in named}
         groups = {key: {name: next(moved) for name in group} for key, group in groups.items()}
         looks = {key: replace(look, columns=groups[f"look {key}"]) for key, look in self.looks.items()}
-        own = {"truth": groups["truth"], "of_head": groups["of_head"], "looks": looks}
+        own: dict[str, Any] = {"truth": groups["truth"], "of_head": groups["of_head"], "looks": looks}
+        if isinstance(level := self.tables.get("level"), Tensor):
+            own["tables"] = {**self.tables, "level": level.cpu()}
         return replace(self, **named, **own, head=_kept_head(self.head))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -472,9 +514,17 @@ class ConceptPredictions(Rows):
         return read(cls, path)
 
 
+def _not_asked(kind: str) -> str:
+    return (
+        f"Importance by {kind} asks the head, which is not linear: rows have it only where a metric asks for it while "
+        "predicting. Name the metric in `metrics=` of `predict_concepts`."
+    )
+
+
 def _facts(rows: ConceptPredictions) -> list[tuple[str, Any]]:
     """Return what rows of one model have in common, in words and without NaN."""
-    tables = [(f"`{name}`", np.nan_to_num(value, nan=-1.0).tolist()) for name, value in rows.tables.items()]
+    numbers = {name: torch.as_tensor(value).double().nan_to_num(-1.0) for name, value in rows.tables.items()}
+    tables = [(f"`{name}`", value.tolist()) for name, value in numbers.items()]
     columns = [("truth", sorted(rows.truth)), ("random banks", len(rows.banks)), ("shape", rows.shape)]
     return [*columns, *rows.about.items(), ("tables", sorted(rows.tables)), *sorted(tables)]
 
@@ -516,25 +566,34 @@ def predict_batch(
     kinds: Collection[str] = IMPORTANCES,
     features: Tensor | None = None,
     embedding: bool = False,
+    first: int = 0,
 ) -> ConceptPredictions:
-    """Run a concept model once; explained are its predictions if `classes` is None."""
+    """Run a concept model once; explained are its predictions if `classes` is None; `first` numbers the samples."""
     outputs = shared_outputs(model, inputs, features)
-    predicted = outputs.logits.argmax(1)
+    predicted = check_outputs(outputs.logits, len(inputs)).argmax(1)
+    if "labels" in truth:
+        check_classes("labels", to_numpy(truth["labels"]), outputs.logits.shape[1], first)
     explained = predicted if classes is None else checked_classes(classes, outputs.logits)
     if "concept_labels" in truth:
         labels = np.broadcast_to(0, tuple(truth["concept_labels"].shape))
         check_concept_count("concept_labels", "(N, L)", labels, outputs.values.shape[1])
     if embedding and features is None:
         features = shared_features(model, inputs)
-    has_slopes = {"weight", "contribution"} & {*kinds} and linear_weights(model.head) is None
+    of_head, level = dict[str, Tensor](), effect_level(model)[0]
+    if linear_weights(model.head) is None:
+        if {"weight", "contribution"} & {*kinds}:
+            of_head["weight"] = head_gradient(model.head, outputs.values, explained)
+        if "effect" in kinds and level is not None:
+            of_head["effect"] = concept_effects(model.head, outputs.values, explained, level)
     return ConceptPredictions(
         classes=explained,
         predicted=predicted,
         values=outputs.values,
-        of_head={"weight": head_gradient(model.head, outputs.values, explained)} if has_slopes else {},
+        of_head=of_head,
         embedding=model.embed_features(features) if embedding else None,  # type: ignore[attr-defined]
         head=model.head,
         truth=truth,
+        tables={} if level is None else {"level": level.detach()},
         about=facts_of(model, outputs.logits.shape[1]) | {"explains_predictions": classes is None},
     )
 
@@ -548,6 +607,8 @@ def facts_of(model: Any, n_classes: int) -> dict[str, Any]:
         "bounded": bool(getattr(model, "bounded", True)),
         "n_classes": n_classes,
         "kind": type(model).__name__,
+        "zero": convention_of(model, "value"),
+        "effect": convention_of(model, "effect"),
     }
 
 
@@ -562,20 +623,26 @@ def predict_head(
     predicts: bool,
 ) -> ConceptPredictions:
     """Take concept values as they are and, of so many `concepts`, the importances that a method of Quantus gives."""
+    logits = None
+    if model is not None and (predicts or concepts is not None):
+        logits = check_outputs(predict_logits(model, inputs, **explain.predict_kwargs), len(inputs)).cpu()
+        if "labels" in truth:
+            check_classes("labels", to_numpy(truth["labels"]), logits.shape[1])
+    explained = torch.as_tensor(classes) if logits is None else checked_classes(classes, logits)
     found = None if concepts is None else explain.of_concepts(*concepts)
-    logits = predict_logits(model, inputs, **explain.predict_kwargs).cpu() if predicts and model is not None else None
     values = torch.as_tensor(inputs)
     if found is None and values.ndim != 2:
         raise ValueError(f"Expected argument `x_batch` to hold concept values (N, L) but got {tuple(values.shape)}.")
     return ConceptPredictions(
-        classes=torch.as_tensor(classes) if logits is None else checked_classes(classes, logits),
+        classes=explained,
         predicted=None if logits is None else logits.argmax(1),
         values=values if values.ndim == 2 else None,
         given=None if found is None else torch.as_tensor(found.values),
         reason=None if found is None else found.reason,
         head=model if isinstance(model, nn.Module) else None,
         truth=truth,
-        about=facts_of(model, 0 if logits is None else logits.shape[1]) | {"explains_predictions": False},
+        about=facts_of(model, 0 if logits is None else logits.shape[1])
+        | {"explains_predictions": False, "is_head": True},
     )
 
 

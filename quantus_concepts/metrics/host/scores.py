@@ -58,6 +58,12 @@ class MetricScores:
     #: The columns whose mean a call of Quantus gives.
     path: Sequence[int] = (0,)
     in_table: bool = True
+    #: Whether a row of a mean over concepts or classes is followed by theirs.
+    lists_items: bool = True
+    #: Why a number is what it is, in a table, where it is no count.
+    note: str = ""
+    #: The interval of a mean over concepts or classes, of each variant.
+    mean_interval: Callable[[int], tuple[float, float]] | None = None
     #: Class importances (K, L) by which models are compared, for each variant, and the truth.
     by_class: tuple[Sequence[Tensor], Tensor] | None = None
 
@@ -74,6 +80,7 @@ class MetricScores:
             chance=chance,
             totals=None if self.totals is None else [self.totals[place] for place in places],
             reasons=lambda variant: self.reasons(places[variant]),
+            mean_interval=self.mean_interval and (lambda variant: self.mean_interval(places[variant])),
             path=(0,),
             by_class=by_class,
         )
@@ -113,12 +120,15 @@ class MetricScores:
             column, kind = self.values[:, place], fields.get("item_kind", "")
             has_ends = self.intervals and not kind
             low, high = interval(column, self.bounds, self.clusters) if has_ends else (math.nan, math.nan)
+            if kind and self.mean_interval is not None:
+                low, high = self.mean_interval(place)
             undefined = (len(column) if self.total_of is None else self.total_of) - int(n)
-            reason = commonest(self.reasons(place)) if undefined else ""
+            reason = self.note or (commonest(self.reasons(place)) if undefined else "")
             numbers = {"value": float(value), "low": low, "high": high, "n": int(n), "undefined": undefined}
             rows.append(fields | numbers | {"chance": float(chance), "reason": reason})
             # The items of a baseline say nothing.
-            for score, item in zip(column, items[kind], strict=True) if kind and not fields.get("baseline") else ():
+            listed = kind and self.lists_items and not fields.get("baseline")
+            for score, item in zip(column, items[kind], strict=True) if listed else ():
                 missing = int(np.isnan(score))
                 rows.append(fields | {"item": item, "value": float(score), "n": 1 - missing, "undefined": missing})
         return rows

@@ -118,7 +118,8 @@ def score_concepts(
     class_concepts : array_like, optional
         (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM. From people's table of the classes, or
         from images that fitted no directions. If it is what a `captum_concepts.PostHocCBM` saw when it was fitted, that
-        is warned of, and random banks have no range of CGIM: noise would be above it.
+        is warned of, and random banks have no range of CGIM: noise would be above it. "class_concepts" of `truth` is
+        the same.
     truth : dict, optional
         What the batches and the data set do not have, or in its place: by name arrays with a row for each image of the
         loader ("labels" (N,), "concept_labels" (N, L) of 0 and 1, "points" (N, P, 2) or (N, P, Q, 2) in pixels with NaN
@@ -170,14 +171,16 @@ def score_concepts(
         CGIM and the commonest concept have none: compare CGIM with the range of random banks); ``n`` defined scores and
         ``undefined`` ones; ``chance``, the labels' density for CEM, 0 for CEM gain, alpha / 12 for CLM (more where a
         part has several places, see `CLM`), 1/2 for S+ and S-; ``reason``, the commonest one why scores are undefined,
-        with its count, of the models.
+        with its count, of the models; ``convention``, what importance is counted from: by effect "absent level" or
+        "training mean", else what a value of 0 means, such as "zero at the margin" or "probability". Rows of different
+        conventions are not comparable.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
-        ``baseline``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there are rows, of image
-        -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean importance for a class
-        (``label``) of a concept (``item``), NaN for a class without a correctly predicted image; "class concepts", of
-        no model, is the truth.
+        ``baseline``, ``convention``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there
+        are rows, of image -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean
+        importance for a class (``label``) of a concept (``item``), NaN for a class without a correctly predicted image;
+        "class concepts", of no model, is the truth.
 
     Raises
     ------
@@ -191,21 +194,22 @@ def score_concepts(
     --------
     >>> import torch
     >>> from torch import nn
-    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from captum_concepts import BottleneckCBM
     >>> from quantus_concepts import CEM, score_concepts
-    >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 2))
+    >>> cbm = BottleneckCBM(nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 2))
     >>> images, labels = torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 0, 1, 0, 1])
     >>> concept_labels = torch.eye(4)[[0, 1, 0, 1, 2, 3]]
     >>> table = score_concepts(cbm, [(images, labels, concept_labels)], [CEM(), CEM(gain=True)])
     >>> table[["metric", "explanation", "baseline"]].values.tolist()
-    [['CEM', 'contribution', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'contribution', '']]
+    [['CEM', 'effect', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'effect', '']]
     """
     pass_ = _prepare(
         *(model, loader, metrics, class_concepts, truth, baselines, control_stride, None, seed),
         # Scores of the images are those of the models alone.
         controls=None if per_image and not controls else controls,
     )
-    check_threshold("value_threshold", value_threshold)
+    named = controls if isinstance(controls, Mapping) else [pass_.control or pass_.banks_name]
+    check_threshold("value_threshold", value_threshold, [*(each.name for each in pass_.subjects), *named])
     if value_threshold is None and {"added", "removed"} & {*(truth or {})}:
         raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
 
@@ -224,8 +228,8 @@ def score_concepts(
     models, of_controls = pass_.predictions()
     if per_image:
         return _images(models, pass_.chosen, value_threshold, baselines=baselines)
-    named = {pass_.control: of_controls} if of_controls else {}
-    return _table(models, pass_.chosen, value_threshold, named, baselines=baselines)
+    by_name = {pass_.control: of_controls} if of_controls else {}
+    return _table(models, pass_.chosen, value_threshold, by_name, baselines=baselines)
 
 
 def predict_concepts(
@@ -396,13 +400,14 @@ def score_predictions(
     >>> score_predictions(rows, [CEM(top_l=2)], baselines=False)["value"].tolist()
     [0.5]
     """
-    check_threshold("value_threshold", value_threshold)
     given = rows if isinstance(rows, Mapping) else {"model": rows}
     for each in given.values():
         if not isinstance(each, ConceptPredictions):
             raise TypeError(f"Expected argument `rows` to be ConceptPredictions but got {type(each).__name__}.")
     more = {**(truth or {}), **({} if class_concepts is None else {"class_concepts": class_concepts})}
     models = {str(name): _knowing(of, more) for name, of in given.items()}
+    of_banks = {str(of.about.get("banks_name") or RANDOM_BANKS) for of in models.values()}
+    check_threshold("value_threshold", value_threshold, [*models, *(controls or {}), *of_banks])
     if not models:
         raise ValueError("Expected argument `rows` to hold at least one model but it is empty.")
     first = next(iter(models.values()))
@@ -461,6 +466,7 @@ class Pass:
             "accuracy_of_directions": getattr(bank, "test_accuracy", None),
         }
         tables = {name: np.asarray(value) for name, value in known.items() if value is not None}
+        tables |= {name: value for name, value in rows.tables.items() if name == "level"}
         about = {
             **rows.about,
             "class_names": self.truth_of.class_names,
@@ -491,7 +497,11 @@ def _prepare(
     models = check_concept_models("model", model)
     check_whole("control_stride", control_stride, 1)
     check_whole("seed", seed, 0)
-    given = {**(truth or {}), "class_concepts": class_concepts}
+    given = dict(truth or {})
+    if class_concepts is not None:
+        if given.get("class_concepts") is not None:
+            raise ValueError("Expected either argument `class_concepts` or `truth` with it but got both.")
+        given["class_concepts"] = class_concepts
     data: Any = getattr(loader, "dataset", None)
     number = 0
     if start is not None:
@@ -668,8 +678,11 @@ def has_seen_truth(rows: Iterable[ConceptPredictions], chosen: Sequence[Chosen])
     )
 
 
-def check_threshold(name: str, threshold: Thresholds) -> None:
-    """Raise for a threshold that is not finite."""
+def check_threshold(name: str, threshold: Thresholds, models: Sequence[str]) -> None:
+    """Raise for a threshold that is not finite, or is of none of the models of these names."""
+    if isinstance(threshold, Mapping) and (unknown := [model for model in threshold if model not in models]):
+        known = ", ".join(repr(model) for model in models if model)
+        raise ValueError(f"Expected argument `{name}` to name models, {known}, but got {unknown[0]!r}.")
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:
             check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)

@@ -13,6 +13,7 @@ import torch
 
 from captum_concepts.support.checks import check_keywords
 from quantus_concepts.metrics import bottleneck, concepts
+from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
 from quantus_concepts.metrics.concepts.cem import CEM
 from quantus_concepts.metrics.concepts.cgim import CGIM
 from quantus_concepts.metrics.concepts.clm import CLM
@@ -31,7 +32,7 @@ Metrics = (
 )
 ALL = "all"
 #: Metrics whose variants are those of `UsualMetrics`, and the truth that these read.
-USUAL: tuple[type[ConceptMetric], ...] = (SubstitutionScore, CEM, CLM, CGIM)
+USUAL: tuple[type[ConceptMetric], ...] = (SubstitutionScore, CEM, CLM, CGIM, ConceptAUC)
 USUAL_TRUTH = ("concept_labels", "points", "added", "removed", "pairs")
 #: How what is missing is given.
 GIVE = (

@@ -14,7 +14,7 @@ from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
-from quantus_concepts.metrics.streaming.api import Thresholds, subjects_of, threshold_of
+from quantus_concepts.metrics.streaming.api import Thresholds, check_threshold, subjects_of, threshold_of
 from quantus_concepts.metrics.streaming.choice import Chosen, scores_of
 from quantus_concepts.metrics.streaming.engine import predict_subjects
 from quantus_concepts.metrics.streaming.loader import ConceptBatches
@@ -87,6 +87,7 @@ def intervention_curve(
         If concept labels or levels are missing, or an argument is out of its range or does not go with another.
     """
     models = check_concept_models("model", model)
+    check_threshold("value_threshold", value_threshold, [*models])
     metric = InterventionAccuracy(counts, orders, groups, levels, seed)
     truth_of = TruthLookup(loader, models.values())
     given = {

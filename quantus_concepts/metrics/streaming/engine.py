@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.models.chain import linear_part
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support.checks import check_shape
 from captum_concepts.support.running import evaluation_mode, progress, to_model
@@ -54,6 +55,7 @@ def predict_subjects(
 ) -> None:
     """Let every model predict every batch; `start` is the number of the first image, `check` comes after one batch."""
     unseen, number = {"elsewhere", *(name for look in looks.values() for name in look.reads)}, start
+    n_classes = 0
     with ExitStack() as stack, torch.no_grad():
         for model in (each.model for each in subjects):
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
@@ -68,9 +70,18 @@ def predict_subjects(
                 kept["concept_labels"] = kept["concept_labels"].to(torch.uint8)
             for subject in subjects:
                 model = subject.model
-                rows, looking = _predict(subject, images, features, kept, kinds)
+                rows, looking = _predict(subject, images, features, kept, kinds, number)
                 check_shape("values of the model", rows.values, ("B", "L"), (None, batches.n_concepts))
                 _check_classes(rows, batches.n_classes)
+                n_classes = n_classes or rows.about["n_classes"]
+                of_banks = {linear.out_features for bank in subject.banks if (linear := linear_part(bank.head))}
+                for other in {rows.about["n_classes"], *of_banks} - {n_classes}:
+                    if subject.control is not None or of_banks:
+                        raise ValueError(
+                            f"Expected argument `controls` to hold models with the K = {n_classes} outputs of the "
+                            f"model but got one with {other}. Were random banks fitted to labels without the last "
+                            "classes? Fit them to images of every class."
+                        )
                 looking = Looking(
                     *(model, rows, looking[0], looking[1], seen, shared),
                     baselines=baselines and subject.control is None,
@@ -97,6 +108,7 @@ def _predict(
     features: dict[int, tuple[nn.Module, Tensor]],
     truth: Mapping[str, Tensor],
     kinds: Collection[str],
+    number: int,
 ) -> tuple[ConceptPredictions, tuple[Any, Tensor | None]]:
     """Return the rows of a batch, and its images and features as the model takes them."""
     model, own = subject.model, None
@@ -110,7 +122,8 @@ def _predict(
     else:
         # A model without features takes images itself, on its device and in its dtype.
         inputs = to_model(model.concept_predictor, images)
-    rows = predict_batch(model, inputs, None, truth, kinds=kinds, features=own, embedding=bool(subject.banks))
+    settings: dict[str, Any] = {"kinds": kinds, "features": own, "embedding": bool(subject.banks), "first": number}
+    rows = predict_batch(model, inputs, None, truth, **settings)
     return rows, (inputs, own)
 
 
@@ -123,4 +136,5 @@ def on_device(bank: RandomBank, device: torch.device) -> RandomBank:
     """Return a random bank on a device."""
     if bank.cavs.device == device:
         return bank
-    return RandomBank(bank.cavs.to(device), bank.intercepts.to(device), bank.head)
+    absent = None if bank.absent_values is None else bank.absent_values.to(device)
+    return RandomBank(bank.cavs.to(device), bank.intercepts.to(device), bank.head, absent)

@@ -38,6 +38,7 @@ SCORE_COLUMNS: dict[str, Any] = {
     "undefined": 0,
     "chance": math.nan,
     "reason": "",
+    "convention": "",
 }
 #: The columns that name a row.
 KEYS = [*SCORE_COLUMNS][: [*SCORE_COLUMNS].index("value")]
@@ -74,7 +75,7 @@ def mean_row(
 def item_rows(scores: Numbers, names: Sequence[str], **fields: Any) -> list[Row]:
     """Return one row per concept or class, and first the one of their mean.
 
-    The mean has no interval: the scores of a model's concepts, or classes, are not independent of each other.
+    The mean has no interval over its items: the scores of a model's concepts, or classes, depend on each other.
     """
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     rows = [(values, ""), *zip(values, names, strict=True)]
@@ -121,13 +122,13 @@ def range_table(
     return draws_table([key | {"model": model} for key in keys], draws, chances)
 
 
-def _numbers(scores: Sequence[MetricScores]) -> tuple[list[Row], np.ndarray, np.ndarray]:
+def _numbers(scores: Sequence[MetricScores]) -> tuple[list[tuple[Row, bool]], np.ndarray, np.ndarray]:
     """Return the fields of each variant, and all numbers with their chances, each mean before those of its items."""
-    fields, values, chances = list[Row](), list[np.ndarray](), list[np.ndarray]()
+    fields, values, chances = list[tuple[Row, bool]](), list[np.ndarray](), list[np.ndarray]()
     for each in (of for of in scores if of.in_table):
         means, chance, _ = each.means
-        fields += each.fields
-        if each.fields[0].get("item_kind"):
+        fields += [(row, each.lists_items) for row in each.fields]
+        if each.fields[0].get("item_kind") and each.lists_items:
             means = np.concatenate([means[None], each.values]).T.ravel()
             chance = np.concatenate([chance[None], np.full(each.values.shape, math.nan)]).T.ravel()
         values.append(means)
@@ -135,10 +136,10 @@ def _numbers(scores: Sequence[MetricScores]) -> tuple[list[Row], np.ndarray, np.
     return fields, np.concatenate([[], *values]), np.concatenate([[], *chances])
 
 
-def _keys(fields: Sequence[Row], items: Mapping[str, Sequence[str]]) -> Iterator[Row]:
-    for each in fields:
+def _keys(fields: Sequence[tuple[Row, bool]], items: Mapping[str, Sequence[str]]) -> Iterator[Row]:
+    for each, lists_items in fields:
         yield each
-        yield from (each | {"item": item} for item in items.get(each.get("item_kind", ""), ()))
+        yield from (each | {"item": item} for item in items.get(each.get("item_kind", ""), ()) if lists_items)
 
 
 def draws_table(keys: Sequence[Row], draws: np.ndarray, chances: np.ndarray) -> pd.DataFrame:
@@ -201,14 +202,13 @@ def class_tables(scores: Mapping[str, Sequence[MetricScores]], concepts: Sequenc
         for each in of_model:
             if each.by_class is not None:
                 matrices, truth = each.by_class
-                kinds = (fields["explanation"] for fields in each.fields)
                 about = {"model": model, "metric": col.CLASS_IMPORTANCE}
-                tables += [
-                    _class_table(matrix, concepts, **about, explanation=kind)
-                    for matrix, kind in zip(matrices, kinds, strict=True)
-                ]
+                for matrix, fields in zip(matrices, each.fields, strict=True):
+                    of_kind = {name: fields[name] for name in ("explanation", "convention")}
+                    tables.append(_class_table(matrix, concepts, **about, **of_kind))
     if truth is not None:
-        tables.append(_class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation=""))
+        about = {"model": "", "metric": col.CLASS_CONCEPTS, "explanation": "", "convention": ""}
+        tables.append(_class_table(truth, concepts, **about))
     return tables
 
 
@@ -220,4 +220,7 @@ def _class_table(matrix: Tensor, concepts: Sequence[str], **fields: str) -> pd.D
 
 
 #: The fields of a score of an image, empty.
-_NO_VARIANT = {"metric": "", "explanation": "", "l": math.nan, "alpha": math.nan, "baseline": ""}
+_NO_VARIANT = dict.fromkeys(("metric", "explanation", "baseline", "convention"), "") | {
+    "l": math.nan,
+    "alpha": math.nan,
+}

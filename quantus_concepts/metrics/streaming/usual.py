@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from captum_concepts.support.checks import as_list, check_choice, check_range, check_whole
+from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.accuracy import accuracies, density
+from quantus_concepts.metrics.concepts.accuracy import accuracy, concept_accuracy, density, negative_first
 from quantus_concepts.metrics.concepts.cem import check_tops, concept_existence
 from quantus_concepts.metrics.concepts.cgim import global_importance, same_importance
 from quantus_concepts.metrics.concepts.clm import Maps, location
 from quantus_concepts.metrics.concepts.locations import BASELINES
 from quantus_concepts.metrics.concepts.substitution import SCORES, recital_scores, substitution_scores
-from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.model import IMPORTANCES, no_level
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.scores import MetricScores
 
@@ -28,7 +29,8 @@ class UsualMetrics:
     Parameters
     ----------
     explanations : sequence of str
-        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
+        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u), and "effect",
+        which is left out by default for models that do not know the level of absent concepts (`CEM`, Notes).
     top_l : sequence of int
         How many concepts count. The default is used as far as the model has as many concepts; others raise. CLM leaves
         out those that not enough concepts have a part for.
@@ -44,7 +46,7 @@ class UsualMetrics:
     --------
     >>> from quantus_concepts.metrics import UsualMetrics
     >>> UsualMetrics(top_l=[1], alphas=[3])
-    UsualMetrics(explanations=('weight', 'value', 'contribution'), top_l=(1,), alphas=(3.0,))
+    UsualMetrics(explanations=('weight', 'value', 'contribution', 'effect'), top_l=(1,), alphas=(3.0,))
     """
 
     explanations: Sequence[str] = IMPORTANCES
@@ -74,22 +76,36 @@ class UsualMetrics:
 
     def scores(self, rows: ConceptPredictions, *, baselines: bool) -> list[MetricScores]:
         """Return every number whose truth is known, in the order of a table."""
-        found = accuracies(rows, self.explanations)
-        table = rows.tables.get("class_concepts")
+        kinds, table = self._kinds(rows), rows.tables.get("class_concepts")
+        found = [accuracy(rows)]
+        if "concept_labels" in rows.truth:
+            found += [] if rows.threshold is None else [concept_accuracy(rows)]
+            found += ConceptAUC().table_scores(rows)
+        found += [negative_first(rows)] if col.NEGATIVE_FIRST.explanation in kinds else []
         if "concept_labels" in rows.truth:
             found.append(density(rows))
         if "added" in rows.truth and rows.threshold is not None:
             found += [substitution_scores(rows, score, rows.threshold) for score in SCORES]
             found += [] if table is None else [recital_scores(rows, table, rows.threshold)]
         if "concept_labels" in rows.truth:
-            found += self._existence(rows, baselines=baselines)
-        found += self._location(rows, baselines=baselines)
+            found += self._existence(rows, kinds, baselines=baselines)
+        found += self._location(rows, kinds, baselines=baselines)
         for per in ("concept", "class") if table is not None else ():
-            found += [global_importance(rows, table, self.explanations, per, centred=of) for of in (False, True)]
+            found += [global_importance(rows, table, kinds, per, centred=of) for of in (False, True)]
+            if "value" in kinds:
+                found.append(global_importance(rows, table, ["value"], per, centred=True, only_correct=False))
             found += [same_importance(table, per)] if baselines else []
         return found
 
-    def _existence(self, rows: ConceptPredictions, *, baselines: bool) -> list[MetricScores]:
+    def _kinds(self, rows: ConceptPredictions) -> Sequence[str]:
+        """Return the importances that a model has; asked for by name, effects without their level are an error."""
+        if "effect" in self.explanations and not rows.convention("effect"):
+            if self.explanations != UsualMetrics.explanations:
+                raise ValueError(no_level(rows.about["kind"]))
+            return [kind for kind in self.explanations if kind != "effect"]
+        return self.explanations
+
+    def _existence(self, rows: ConceptPredictions, kinds: Sequence[str], *, baselines: bool) -> list[MetricScores]:
         n = rows.truth["concept_labels"].shape[1]
         tops: Sequence[int] = [top for top in self.top_l if top <= n]
         if self.top_l != UsualMetrics.top_l:
@@ -103,12 +119,11 @@ class UsualMetrics:
                 for name in (col.CLASS_RECITAL, col.COMMONEST_CONCEPT)
                 if baselines
             ]
-            kinds = self.explanations
             own, gain = (concept_existence(rows, kinds, tops, only_correct, gain=of) for of in (False, True))
             found += [own, *others[:1], gain, *others[1:]]
         return [scores for scores in found if scores.fields]
 
-    def _location(self, rows: ConceptPredictions, *, baselines: bool) -> list[MetricScores]:
+    def _location(self, rows: ConceptPredictions, kinds: Sequence[str], *, baselines: bool) -> list[MetricScores]:
         look = self.look(rows.tables.get("part_of_concept"))
         if look is None or look.name not in rows.looks:
             return []
@@ -116,8 +131,8 @@ class UsualMetrics:
         found = []
         for specific in (False, True):
             tops = [top for top in self.top_l if top in (look.specific_tops if specific else look.tops)]
-            settings = {"tops": tops, "alphas": self.alphas, "specific": specific}
-            found += [location(rows, seen, kind, **settings) for kind in self.explanations]
+            settings = {"tops": tops, "alphas": self.alphas, "specific": specific, "parts": look.parts}
+            found += [location(rows, seen, kind, **settings) for kind in kinds]
             for name in look.baselines_of(specific=specific) if baselines else ():
-                found.append(location(rows, seen, self.explanations[-1], baseline=name, **settings))
+                found.append(location(rows, seen, kinds[-1], baseline=name, **settings))
         return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
@@ -21,7 +22,12 @@ from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.support.running import progress
 from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.functional import baseline_range
+from quantus_concepts.metrics import CGIM, predict_concepts
+from quantus_concepts.metrics.concepts.cgim import global_importance
+from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, SHUFFLED_IMAGES
 from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.metrics.host.scores import Row, nanmean
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import (
     BACKBONE,
@@ -233,6 +239,42 @@ class SeedModels:
             own = [key for key in state if key.startswith(f"{name}.")]
             load_trained(network, {key.removeprefix(f"{name}."): state[key] for key in own})
         return networks
+
+
+def shuffled_rows(
+    train: Embeddings,
+    test: tuple[Tensor, Tensor],
+    class_concepts: np.ndarray,
+    fit: Callable[[Embeddings, int], PostHocCBM],
+    *,
+    n_banks: int,
+    seed: int,
+) -> list[Row]:
+    """Return the range of the CGIM correlation of models that are fitted as the model is, to images that say nothing.
+
+    The embeddings of the training images change places, and their labels stay: heads and directions then know which
+    concepts go with which class, as any fitted model does, and nothing about an image. `test` are embeddings (N, d) and
+    classes (N,); `fit` makes a model without a backbone of training embeddings, with a number as seed.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    models = {}
+    for number in range(n_banks):
+        order = torch.randperm(len(train.features), generator=generator).to(train.features.device)
+        models[str(number)] = fit(train._replace(features=train.features[order]), number)
+    metric = CGIM(class_concepts, centred=True, importance="effect")
+    predicted = predict_concepts(models, [test], metric, baselines=False, random_banks=False)
+    rows = []
+    for explanation, only_correct in (("effect", True), ("value", False)):
+        settings = {"centred": True, "only_correct": only_correct}
+        values = [
+            nanmean(global_importance(own, metric.class_concepts, [explanation], "concept", **settings).of_call)
+            for own in predicted.values()
+        ]
+        low, high = baseline_range(values)
+        row = {"metric": CGIM_CORRELATION, "explanation": explanation, "item_kind": "concept"}
+        row |= {"set": "correct" if only_correct else "all", "baseline": SHUFFLED_IMAGES}
+        rows.append(row | {"value": nanmean(values), "low": low, "high": high, "n": len(values)})
+    return rows
 
 
 def normalisation_text(data: BenchmarkData) -> str:

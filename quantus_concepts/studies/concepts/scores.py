@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
-from captum_concepts.backbones.embedding import embed
+from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer, linear_part
@@ -39,6 +39,7 @@ from quantus_concepts.metrics.concepts.oracle_head import LABELS as ORACLE_SCORE
 from quantus_concepts.metrics.concepts.oracle_head import OracleHead
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
+from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.host.scores import Row
 from quantus_concepts.metrics.streaming.api import predict_with_controls
 from quantus_concepts.metrics.streaming.table import (
@@ -53,6 +54,7 @@ from quantus_concepts.painted.subject import (
     BACKBONE,
     POST_HOC,
     RANDOM,
+    bank_model,
     folded_batches,
     kept_images,
     small_backbone,
@@ -60,7 +62,7 @@ from quantus_concepts.painted.subject import (
 )
 from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
-from quantus_concepts.studies.concepts.models import SeedModels
+from quantus_concepts.studies.concepts.models import SeedModels, shuffled_rows
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
 from quantus_concepts.verdicts import ACCURACY
 
@@ -236,6 +238,8 @@ class SeedScores:
             )
         bank = fitted.post_hoc.bank
         directions = direction_rows(POST_HOC, bank.test_accuracy.double(), bank.names)
+        if data.class_concepts is not None and not data.by_class:
+            directions += self._shuffled()
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
         plain: list[Row] = []
         if "plain" in tensors:
@@ -245,6 +249,24 @@ class SeedScores:
         plain += self._untrained_accuracy()
         # A table without rows would make the columns of all tables ones of objects.
         return pd.concat([score_table(plain), scores], ignore_index=True) if plain else scores
+
+    def _shuffled(self) -> list[Row]:
+        """Return the range of the CGIM correlation of banks that are fitted as the model's, to shuffled images."""
+        run, data, fitted = self.run, self.run.data, self.run.models
+
+        def fit(train: Embeddings, number: int) -> PostHocCBM:
+            bank = run.settings.fit_bank(train, data.concept_names, number)
+            return bank_model(nn.Identity(), bank, train, data.n_classes, run.settings.values)
+
+        rows = shuffled_rows(
+            fitted.train_set,
+            (run.test_features, data.test.labels),
+            data.class_concepts,
+            fit,
+            n_banks=len(fitted.controls),
+            seed=run.seed,
+        )
+        return [row | {"model": POST_HOC} for row in rows]
 
     def _plain_answers(self, images: Any) -> np.ndarray | None:
         """Return what the network's own classifier answers, where it has one for these classes."""
@@ -433,12 +455,12 @@ def with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFram
 
 
 def _drawn(rows: ConceptPredictions, class_concepts: np.ndarray, draw: int, names: Sequence[str]) -> pd.DataFrame:
-    """Return the CGIM correlation of each concept in one random bank, by explanation."""
-    scores = global_importance(rows, class_concepts, UsualMetrics().explanations, "concept", centred=True)
-    found = [
-        pd.DataFrame({"explanation": fields["explanation"], "item": list(names), "value": column})
-        for fields, column in zip(scores.fields, scores.values.T, strict=True)
-    ]
+    """Return the CGIM correlation of each concept in one random bank, by explanation; by value over all images."""
+    found = []
+    for kind in (kind for kind in IMPORTANCES if kind != "effect" or rows.convention(kind)):
+        settings = {"centred": True, "only_correct": kind != "value"}
+        scores = global_importance(rows, class_concepts, [kind], "concept", **settings)
+        found.append(pd.DataFrame({"explanation": kind, "item": list(names), "value": scores.of_call}))
     # Of no image, as the rows of classes: the columns stay whole numbers.
     nowhere = dict.fromkeys(("image", "label", "predicted"), -1)
     return pd.concat(found).assign(model=RANDOM, metric=CGIM_CORRELATION, baseline="", draw=draw, **nowhere)

@@ -39,7 +39,12 @@ from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
 METRICS |= {"accuracy after interventions", "part specificity", "CEM gain", "CGIM correlation"}
-METRICS |= {"oracle accuracy", "head gap", "oracle ceiling", "concept-set ceiling", "completeness"}
+METRICS |= {"oracle accuracy", "head gap", "oracle on labels", "concept-set ceiling", "completeness"}
+METRICS |= {
+    "concept-task leakage as wrong labels",
+    "concept-set ceiling as wrong labels",
+    "images with unique concepts",
+}
 METRICS |= {"concept-task leakage", "concept-task leakage p", "sparse head accuracy", "NEC"}
 METRICS |= {"accuracy, heads of other seeds"}
 #: The command of the recorded run, but for its folder.
@@ -75,7 +80,7 @@ def test_painted_birds_from_drawing_to_results(finished):
     oracle = table[(table.model == "oracle") & (table.what == "score")]
     assert set(oracle[oracle.metric == "concept-task leakage p"].value) == {"1.0"}
     assert list(oracle[oracle.metric == "oracle accuracy"].value) == list(
-        oracle[oracle.metric == "oracle ceiling"].value
+        oracle[oracle.metric == "oracle on labels"].value
     )
     assert len(table[table.metric == "accuracy, heads of other seeds"]) == 2 * 2
     oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]
@@ -295,6 +300,7 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
         "--painted colour=3": "the keys n_train, .* deviation but got 'colour'",
         "--painted n_train=many": "`n_train=` with a whole number but got 'n_train=many'",
         "--image-size 36": "multiple of 8",
+        "--painted n_train=60,n_train=70": "`n_train=` once but got it twice",
         "--root fruit": "`--root` has no effect",
         "--data folder --root fruit": "--concepts",
         "--data folder --root fruit --concepts nowhere.csv": "`--concepts` to name a file",
@@ -310,6 +316,13 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
 def test_refusals(tmp_path, arguments, message, capsys):
     write_own_images(tmp_path, counts=(2, 2))
     check_command(["benchmark", "concepts", "--no-progress", *shlex.split(arguments)], message, capsys)
+
+
+def test_the_folder_of_cub_is_looked_at_before_weights_are_downloaded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("quantus_concepts.studies.concepts.models.load_backbone", lambda *_: pytest.fail("downloaded"))
+    (tmp_path / "wrong").mkdir()
+    arguments = ["benchmark", "concepts", "--no-progress", "--data", "cub", "--root", "wrong"]
+    check_command(arguments, "`root` to be the folder of CUB-200-2011 but found neither wrong/images.txt", capsys)
 
 
 def test_bounds_are_those_of_what_is_drawn():
