@@ -366,11 +366,14 @@ class ConceptPredictions(Rows):
         return self._made[key]
 
     def knowing(self, **known: Any) -> Self:
-        """Return the same rows with other tables, names or looks, or more truth; what was made of them stays."""
-        other = replace(self, **known)
-        same = known.keys().isdisjoint(("truth", "threshold"))
-        made = self._made if same else {key: of for key, of in self._made.items() if key[0] == "ranked"}
-        object.__setattr__(other, "_made", made)
+        """Return the same rows with other parts; what was made of them and does not depend on these stays."""
+        other, made = replace(self, **known), self._made
+        if known.keys() & {"truth", "threshold"}:
+            # Ranks depend on what is explained, and not on what is true.
+            made = {key: of for key, of in made.items() if key[0] == "ranked"}
+        same_level = other.tables.get("level") is self.tables.get("level")
+        if same_level and known.keys() <= {"truth", "threshold", "tables", "about", "looks", "banks"}:
+            object.__setattr__(other, "_made", made)
         return other
 
     # Random banks.
