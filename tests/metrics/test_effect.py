@@ -69,9 +69,12 @@ def test_by_hand() -> None:
     found = host.concept_importances(model, values, torch.tensor([0, 1]), ("effect",))["effect"]
     assert found.tolist() == [[0.5, 0.0], [-0.5, 3.0]]
     assert CEM(labels)(model, values.numpy(), np.array([0, 1])) == [1, 1]
-    # What speaks by being absent: at -1 the second concept says more for the first class than the first one.
+    # At -1 the second concept says more for the first class than the first one, by being absent: it is not named.
     away = torch.tensor([[1.0, -1.0]])
-    assert host.concept_importances(model, away, torch.tensor([0]), ("effect",))["effect"].tolist() == [[0.5, 3.0]]
+    assert effects.concept_effects(model.head, away, torch.tensor([0]), model.absent_values).tolist() == [[0.5, 3.0]]
+    assert host.concept_importances(model, away, torch.tensor([0]), ("effect",))["effect"].tolist() == [[0.5, -3.0]]
+    # And where its absence speaks against the class, that stays.
+    assert host.concept_importances(model, away, torch.tensor([1]), ("effect",))["effect"].tolist() == [[-0.5, -3.0]]
 
 
 def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabilities() -> None:
@@ -79,7 +82,8 @@ def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabili
     model.mean_values = torch.tensor([1.0, 2.0])
     values, classes = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), torch.tensor([0, 1])
     found = host.concept_importances(model, values, classes, ("effect",))["effect"]
-    assert found.tolist() == [[0.0, 1.5], [0.0, 1.5]]
+    # Below its mean the second concept is not named for the first class.
+    assert found.tolist() == [[0.0, -1.5], [0.0, 1.5]]
     assert effects.effect_level(model)[1] == effects.TRAINING_MEAN
     model.concept_layer.activation = torch.sigmoid
     # A probability has its own level.

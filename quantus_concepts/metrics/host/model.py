@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import ConceptChain, linear_part
-from captum_concepts.models.effects import GIVE_LEVEL, concept_effects, effect_level
+from captum_concepts.models.effects import GIVE_LEVEL, effect_importance, effect_level
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support import checks
 from captum_concepts.support.running import (
@@ -266,7 +266,7 @@ def concept_importances(
         level = effect_level(model)[0]
         if level is None:
             raise ValueError(no_level(model))
-        importances["effect"] = concept_effects(model.head, values, classes, level).to(exact_values.dtype)
+        importances["effect"] = effect_importance(model.head, values, classes, level).to(exact_values.dtype)
     return dict(zip(names, map(importances.__getitem__, names), strict=True))
 
 
