@@ -230,6 +230,9 @@ class CGIM(ConceptMetric):
         check_class_concepts(metric.class_concepts, batch.logits.shape[1], importance.shape[2])
         predicted, n_used = batch.predicted, len(batch)
         theta = linear_weights(batch.model.head if batch.has_concepts else batch.model)
+        if batch.has_concepts and "weight" not in kinds:
+            # Only the family that reads it keeps it: files may not hold the same memory twice.
+            theta = None
         if not batch.has_concepts:
             # Explanations are on the host, and what they are compared with comes there in one transfer.
             given = cast(np.ndarray, batch.given)
