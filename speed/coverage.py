@@ -360,7 +360,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = [*intervals(n), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
     print(markdown(rows))
-    print(f"\nReplicates: {n:,}; half for `compare` of 0 and 1, a fifth for CGIM, twice for TCAV (an eighth by SVM).")
+    print(f"\nReplicates: {n:,}; half for `compare` of 0 and 1, a fifth for CGIM and concept AUC, twice for TCAV (an eighth by SVM).")
 
 
 if __name__ == "__main__":
