@@ -183,8 +183,6 @@ def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, 
 def bank_model(
     backbone: Backbone | nn.Module, bank: ConceptBank, train: Embeddings, n_classes: int, values: str
 ) -> PostHocCBM:
-    backbone: Backbone | nn.Module, bank: ConceptBank, train: Embeddings, n_classes: int, values: str
-) -> PostHocCBM:
     """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
     own = ConceptLayer(bank, values)(train.features)
     model = PostHocCBM(backbone, bank, fit_logistic(own, train.labels, n_classes), values).eval()
