@@ -163,7 +163,7 @@ class TestHost:
             assert np.isfinite(results[method]["CLM"][1:]).any()
             assert len(results[method]["Sparseness"]) == N
             for name in set(NAMES) - {*ON_IMAGES, "SubstitutionScore"}:
-                assert len(results[method][name]) == N
+                assert len(results[method][name]) == (N_CONCEPTS if name == "ConceptAUC" else N)
                 # an array cannot explain again
                 explained = method != "array" or not isinstance(metrics[name], ReExplainingMetric)
                 explained &= DataType.IMAGE in metrics[name].data_applicability

@@ -380,8 +380,8 @@ class CLM(ConceptMetric):
         )
         scores = (of_concepts.difference if self.specificity else of_concepts.own)[..., 0].nanmean(1)
         ranks = (observed.norms[:, -1] > 0) & (observed.norms[:, -1] < np.inf)
-        scores = np.where(ranks.numpy(), scores.numpy(), np.nan)
-        return Result(scores, {}, chance=np.full(n, chance), clusters=observed.clusters.numpy())
+        defined = np.where(ranks.numpy(), scores.numpy(), np.nan)
+        return Result(defined, {}, chance=np.full(n, chance), clusters=observed.clusters.numpy())
 
     def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the hits (n,) of maps about parts (n,), or their part specificity, by pixels (n, P, Q) of parts."""
