@@ -58,8 +58,8 @@ RULE = {
     "“Within” and what is blamed always stand; where no concept AUC is measured, nothing is withheld.",
     "–": "No verdict is possible: a number without interval or random banks, or for which random banks are no "
     "baseline. Those are CEM (the commonest concepts score high) and the cosine CGIM (any positive importance does); "
-    "rankings by weight and contribution, and by value all but the concept AUC and the CGIM correlation of concepts over all "
-    "images, since a constant added to the values, which changes no prediction, moves them.",
+    "rankings by weight and contribution, and by value all but the concept AUC and the CGIM correlation of concepts "
+    "over all images, since a constant added to the values, which changes no prediction, moves them.",
     "Ranking": "Fixed before looking: the effect, what a class loses without the concept, and the value beside it. The "
     "best of several rankings is partly the best by luck.",
     "Blamed": "Head gap and leakage are blamed where they are above random banks (leakage, which has no interval, by "

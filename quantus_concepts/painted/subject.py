@@ -180,7 +180,9 @@ def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, 
     return list(zip(*parts, strict=True))
 
 
-def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
+def bank_model(
+    backbone: Backbone | nn.Module, bank: ConceptBank, train: Embeddings, n_classes: int, values: str
+) -> PostHocCBM:
     """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
     with torch.no_grad():
         u = ConceptLayer(bank, values)(train.features)

@@ -55,7 +55,7 @@ class Hidden(nn.Module):
 
 def effects_of(model: Any, values: Tensor, classes: Tensor) -> Tensor:
     """Return the effects (n, L) of concept values for classes."""
-    return effects.concept_effects(model.head, values, classes, effects.effect_level(model)[0]).detach()
+    return effects.effect_importance(model.head, values, classes, effects.effect_level(model)[0]).detach()
 
 
 def by_hand() -> BottleneckCBM:
@@ -73,9 +73,12 @@ def test_by_hand() -> None:
     found = effects_of(model, values, torch.tensor([0, 1]))
     assert found.tolist() == [[0.5, 0.0], [-0.5, 3.0]]
     assert CEM(labels)(model, values.numpy(), np.array([0, 1])) == [1, 1]
-    # What speaks by being absent: at -1 the second concept says more for the first class than the first one.
+    # At -1 the second concept says more for the first class than the first one, by being absent: it is not named.
     away = torch.tensor([[1.0, -1.0]])
-    assert effects_of(model, away, torch.tensor([0])).tolist() == [[0.5, 3.0]]
+    assert effects.concept_effects(model.head, away, torch.tensor([0]), model.absent_values).tolist() == [[0.5, 3.0]]
+    assert effects_of(model, away, torch.tensor([0])).tolist() == [[0.5, -3.0]]
+    # And where its absence speaks against the class, that stays.
+    assert effects_of(model, away, torch.tensor([1])).tolist() == [[-0.5, -3.0]]
 
 
 def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabilities() -> None:
@@ -83,7 +86,8 @@ def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabili
     model.mean_values = torch.tensor([1.0, 2.0])
     values, classes = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), torch.tensor([0, 1])
     found = effects_of(model, values, classes)
-    assert found.tolist() == [[0.0, 1.5], [0.0, 1.5]]
+    # Below its mean the second concept is not named for the first class.
+    assert found.tolist() == [[0.0, -1.5], [0.0, 1.5]]
     assert effects.effect_level(model)[1] == effects.TRAINING_MEAN
     model.concept_layer.activation = torch.sigmoid
     # A probability has its own level.

@@ -29,6 +29,9 @@ def test_by_hand() -> None:
     # The own image does not count: the mean of the others is at the other end.
     points = np.array([[[[5.0, 0.0]]], [[[5.0, 11.0]]], [[[5.0, 11.0]]]])
     assert mean_place_hits(points, (12, 12), (1.0,))[0].item() == 0
+    # Of two images the mean of the others is the other one, where another part lies in this image.
+    points = np.array([[[[5.0, 0.0]], [[5.0, 11.0]]], [[[5.0, 11.0]], [[5.0, 0.0]]]])
+    assert mean_place_hits(points, (12, 12), (1.0,))[..., 0].tolist() == [[[0, 1], [1, 0]]] * 2
     # A part that no other image shows has no mean place.
     points[1:] = math.nan
     assert np.isnan(mean_place_hits(points, (12, 12), (1.0,))).all()

@@ -13,7 +13,10 @@ from reference.clm import point_hits
 
 
 def effect(values: np.ndarray, level: np.ndarray, k: int, head: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Of one image and any head: what class k, less the mean of all, loses when one concept each is absent."""
+    """Of one image and any head: what class k, less the mean of all, loses when one concept each is absent.
+
+    A concept below its level is not shown: what it says counts against it.
+    """
 
     def margin(u: np.ndarray) -> float:
         logits = head(u)
@@ -23,7 +26,8 @@ def effect(values: np.ndarray, level: np.ndarray, k: int, head: Callable[[np.nda
     for j in range(len(values)):
         without = values.copy()
         without[j] = level[j]
-        losses.append(margin(values) - margin(without))
+        loss = margin(values) - margin(without)
+        losses.append(loss if values[j] >= level[j] else -abs(loss))
     return np.array(losses)
 
 

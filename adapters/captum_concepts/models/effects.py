@@ -53,6 +53,15 @@ def concept_effects(head: nn.Module, values: Tensor, classes: Tensor, level: Ten
     return torch.cat(effects).T
 
 
+def effect_importance(head: nn.Module, values: Tensor, classes: Tensor, level: Tensor) -> Tensor:
+    """Return `concept_effects` as an importance (N, L), by which concepts are named: those below their level come last.
+
+    What a class gains by an absence is no reason to name the concept, so there the effect counts by minus its size.
+    """
+    effects = concept_effects(head, values, classes, level)
+    return torch.where(values >= level.to(values), effects, -effects.abs())
+
+
 def over_mean(logits: Tensor, classes: Tensor) -> Tensor:
     """Return the logits (..., n) of one class each, less the mean of those of all (..., n, K)."""
     exact = at_least_float32(logits)

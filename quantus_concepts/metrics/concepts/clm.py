@@ -69,7 +69,8 @@ class Maps(Look):
     def __add__(self, other: Any) -> Maps:
         names = ("kinds", "tops", "alphas", "specific_tops", "baselines")
         joined = {name: (*dict.fromkeys((*getattr(self, name), *getattr(other, name))),) for name in names}
-        return replace(self, **joined | {name: tuple(sorted(joined[name])) for name in ("tops", "specific_tops")})
+        sorted_tops = {name: tuple(sorted(joined[name])) for name in ("tops", "specific_tops")}
+        return replace(self, **joined | sorted_tops, optional=self.optional and other.optional)
 
     def baselines_of(self, *, specific: bool) -> list[str]:
         """Return the baselines, of CLM or of part specificity, in the order of a table."""

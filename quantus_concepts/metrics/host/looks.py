@@ -162,6 +162,8 @@ class Look:
     bound: Mapping[str, np.ndarray] = field(default_factory=dict)
     #: Whether baseline models are seen on some images only, since looking takes most of the time.
     strided: bool = False
+    #: Whether a model that cannot be seen is left out.
+    optional: bool = False
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.models.chain import linear_part, make_linear
-from captum_concepts.models.effects import ABSENT_LEVEL, TRAINING_MEAN, concept_effects, effect_level
+from captum_concepts.models.effects import ABSENT_LEVEL, TRAINING_MEAN, effect_importance, effect_level
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support.checks import to_numpy
 from captum_concepts.support.running import at_least_float32, predict_logits, to_host, without_autocast
@@ -335,7 +335,7 @@ class ConceptPredictions(Rows):
         if self.head is None:
             raise ValueError(_not_asked("effect"))
         values, head = cast(Tensor, self.values)[rows], self.head
-        effects = concept_effects(head, values, self.classes[rows], torch.as_tensor(level))
+        effects = effect_importance(head, values, self.classes[rows], torch.as_tensor(level))
         return effects.to(at_least_float32(values).dtype)
 
     def convention(self, kind: str) -> str:
@@ -587,7 +587,7 @@ def predict_batch(
         if {"weight", "contribution"} & {*kinds}:
             of_head["weight"] = head_gradient(model.head, outputs.values, explained)
         if "effect" in kinds and level is not None:
-            of_head["effect"] = concept_effects(model.head, outputs.values, explained, level)
+            of_head["effect"] = effect_importance(model.head, outputs.values, explained, level)
     return ConceptPredictions(
         classes=explained,
         predicted=predicted,

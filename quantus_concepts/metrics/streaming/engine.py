@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from captum_concepts.models.chain import linear_part
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support.checks import check_shape
-from captum_concepts.support.running import evaluation_mode, progress, to_model
+from captum_concepts.support.running import evaluation_mode, progress, to_model, warn_user
+from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.looks import Look, Looking, see_all
 from quantus_concepts.metrics.host.model import ConceptModel, backbone_features, shares_features
 from quantus_concepts.metrics.host.predictions import ConceptPredictions, predict_batch
@@ -54,6 +55,10 @@ def predict_subjects(
     display_progressbar: bool = False,
 ) -> None:
     """Let every model predict every batch; `start` is the number of the first image, `check` comes after one batch."""
+    for subject in subjects:
+        if looks.keys() - seen_of(subject.model, looks).keys():
+            why = getattr(subject.model, "without_maps", "")
+            warn_user(f"{col.CLM}: left out, since the model has no concept maps. {why}")
     unseen, number = {"elsewhere", *(name for look in looks.values() for name in look.reads)}, start
     n_classes = 0
     with ExitStack() as stack, torch.no_grad():
@@ -88,7 +93,7 @@ def predict_subjects(
                 )
                 banks = [on_device(bank, rows.classes.device) for bank in subject.banks] if looks else ()
                 found = see_all(
-                    *(looks, looking, banks),
+                    *(seen_of(subject.model, looks), looking, banks),
                     start=number,
                     first=start,
                     stride=subject.stride if subject.control is not None else 1,
@@ -100,6 +105,13 @@ def predict_subjects(
             if number == start and check is not None:
                 check()
             number += len(images)
+
+
+def seen_of(model: object, looks: Mapping[str, Look]) -> Mapping[str, Look]:
+    """Return the looks at a model; one without maps is left out where nobody asked for them."""
+    if not getattr(model, "without_maps", ""):
+        return looks
+    return {name: look for name, look in looks.items() if not (look.strided and look.optional)}
 
 
 def _predict(

@@ -72,7 +72,7 @@ class UsualMetrics:
         if parts is None or not tops:
             return None
         settings: dict[str, Any] = {"kinds": self.explanations, "tops": tops, "alphas": self.alphas}
-        return Maps(parts=parts, specific_tops=tops[:1], baselines=BASELINES, **settings)
+        return Maps(parts=parts, specific_tops=tops[:1], baselines=BASELINES, optional=True, **settings)
 
     def scores(self, rows: ConceptPredictions, *, baselines: bool) -> list[MetricScores]:
         """Return every number whose truth is known, in the order of a table."""

@@ -84,10 +84,12 @@ def compare_rivals(compared: Mapping[str, pd.DataFrame], same_images: bool) -> p
     }
     # Without part points there is no place, and a model may lack concepts.
     own = {name: rows[rows["explanation"].fillna("").isin(["", *RANKINGS])] for name, rows in own.items()}
-    metrics = set.intersection(*({*rows["metric"]} for rows in own.values()))
+    # A model that knows no level of absent concepts has no effects.
+    scores = {name: pd.MultiIndex.from_frame(rows[["metric", "explanation"]].fillna("")) for name, rows in own.items()}
+    shared = set.intersection(*({*index} for index in scores.values()))
     concepts = set.intersection(*(concepts_of(rows) for rows in own.values()))
     own = {
-        name: rows[rows["metric"].isin(metrics) & (rows["item"].isin(concepts) | ~rows["metric"].isin(OF_CLASSES))]
+        name: rows[scores[name].isin(shared) & (rows["item"].isin(concepts) | ~rows["metric"].isin(OF_CLASSES))]
         for name, rows in own.items()
     }
     return _compare_pairs(((a, b, own[a], own[b]) for a, b in itertools.combinations(own, 2)), same_images)

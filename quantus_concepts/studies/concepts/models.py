@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
@@ -23,6 +22,7 @@ from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.support.running import progress
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import baseline_range
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics import CGIM, predict_concepts
 from quantus_concepts.metrics.concepts.cgim import global_importance
 from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, SHUFFLED_IMAGES
@@ -244,7 +244,7 @@ class SeedModels:
 def shuffled_rows(
     train: Embeddings,
     test: tuple[Tensor, Tensor],
-    class_concepts: np.ndarray,
+    class_concepts: Numbers,
     fit: Callable[[Embeddings, int], PostHocCBM],
     *,
     n_banks: int,

@@ -91,7 +91,9 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
     seeds, observed = list(dict.fromkeys(frame["seed"])), collected.observed
     rows = joined(frame, observed, collected.same_images)
-    others = (rows["metric"] == CGIM_CORRELATION) & [not is_shown_set(row) for row in rows.to_dict("records")]
+    others = (rows["metric"] == CGIM_CORRELATION) & np.array(
+        [not is_shown_set(row) for row in rows.to_dict("records")], dtype=bool
+    )
     rows = with_verdicts(with_own_ranges(rows[~others], observed))
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
     place: list[Table | Picture] = []

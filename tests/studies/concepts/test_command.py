@@ -46,7 +46,7 @@ METRICS |= {
     "images with unique concepts",
 }
 METRICS |= {"concept-task leakage", "concept-task leakage p", "sparse head accuracy", "NEC"}
-METRICS |= {"accuracy, heads of other seeds"}
+METRICS |= {"accuracy, heads of other seeds", "concept AUC", "concept AUC within predicted classes"}
 #: The command of the recorded run, but for its folder.
 RECORDED = shlex.split(RUNS["concepts"].commands[0])[:-1]
 OWN = "--data folder --root fruit --concepts concepts.csv --min-images 1 --backbone"
@@ -73,7 +73,12 @@ def finished(golden: Callable[[str], Path]) -> Path:
 def test_painted_birds_from_drawing_to_results(finished):
     table = pd.read_csv(finished / "results.csv", keep_default_na=False)
     assert set(table.model) >= {*MODELS, "plain backbone", "post-hoc CBM, raw values"}
-    assert set(table.baseline) >= {"parts of another image", "centred Gaussian"}
+    assert set(table.baseline) >= {"parts of another image", "centred Gaussian", "mean place of the part"}
+    shuffled = table[table.baseline == "fitted to shuffled images"]
+    assert set(zip(shuffled.metric, shuffled.explanation, shuffled.set, strict=True)) == {
+        ("CGIM correlation", "effect", "correct"),
+        ("CGIM correlation", "value", "all"),
+    }
     assert set(table.metric) == METRICS
     assert set(table.seed) == {0, 1}
     # The oracle, whose values are the true concepts, leaks nothing, and its head reads nothing else.
@@ -180,8 +185,10 @@ def test_the_official_cub_layout_with_the_papers_numbers_beside_ours(tmp_path):
     table = pd.read_csv("result/results.csv", keep_default_na=False)
     concepts = table[(table.model == "post-hoc CBM") & (table.item_kind == "concept") & (table.item != "")]
     assert concepts.metric.value_counts().to_dict() == {
-        "CGIM": 3 * 112,
-        "CGIM correlation": 3 * 112,
+        "CGIM": 4 * 112,
+        # By value over the correct and over all images.
+        "CGIM correlation": 5 * 112,
+        "concept AUC": 112,
         "CAV accuracy": 112,
         "concept-task leakage": 112,
         "concept-task leakage p": 112,
