@@ -165,14 +165,16 @@ def pcbm_bank(path: Path, seed: int = 2, text: bool = False) -> Case:
     return Case("pcbm-bank", path, {"cavs": vectors, "intercepts": intercepts, "names": list(bank)})
 
 
-def pcbm(folder: Path, bank: Case, seed: int = 3, hybrid: bool = False, binary: bool = False, **how: bool) -> Case:
+def pcbm(
+    folder: Path, bank: Case, seed: int = 3, hybrid: bool = False, binary: bool = False, norm: float = 1, **how: bool
+) -> Case:
     n_classes = 2 if binary else K
     rows = 1 if binary else K  # scikit-learn's coefficients of two classes are one row
     # scikit-learn's coefficients are float64; training the hybrid turns them into float32.
     kind = torch.float32 if hybrid else torch.float64
     n = draw(seed, weight=(rows, L), bias=(rows,), residual=(n_classes, D), residual_bias=(n_classes,))
     n |= {"cavs": bank.numbers["cavs"], "intercepts": bank.numbers["intercepts"][:, None]}
-    n["norms"] = n["cavs"].norm(dim=1, keepdim=True)
+    n["norms"] = norm * n["cavs"].norm(dim=1, keepdim=True)
     classes = {i: f"{i:03d}.Bird_{i}" for i in range(n_classes)}
     with stand_ins(models__pcbm_utils={"PosthocLinearCBM": (nn.Module,), "PosthocHybridCBM": (nn.Module,)}) as their:
         linear = their.PosthocLinearCBM()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Normalisation
-from captum_concepts.released.parts import Layer, Reading, Release, Tensors, distinguish, texts_of, zeros
+from captum_concepts.released.parts import Layer, Reading, Release, Tensors, describe, distinguish, texts_of, zeros
 from captum_concepts.released.pickles import Bag, Numbers, read_objects
 from captum_concepts.support.files import list_some, parse_json, quote
 
@@ -59,12 +59,11 @@ def find_format(reading: Reading) -> Format:
     for each in FILES:
         if any(re.fullmatch(each.known_by, name) for name in names):
             return each
-    what = f"an object of the class {quote(found.called)}" if isinstance(found, Bag) else f"a {type(found).__name__}"
     some = f" of {list_some(sorted(names), 3) or 'nothing'}" if isinstance(found, dict) else ""
     raise reading.error(
-        f"holds {what}{some}, which is no released model of a known format: modules of post-hoc CBM and CBM, banks of "
-        "post-hoc CBM, and state dicts of CEM's repository are. Pass the folder of a Label-free CBM, VLG-CBM, DN-CBM "
-        "or SpLiCE. Nothing in it was executed"
+        f"holds {describe(found)}{some}, which is no released model of a known format: modules of post-hoc CBM and "
+        "CBM, banks of post-hoc CBM, and state dicts of CEM's repository are. Pass the folder of a Label-free CBM, "
+        "VLG-CBM, DN-CBM or SpLiCE. Nothing in it was executed"
     )
 
 
@@ -369,7 +368,7 @@ def _below(*prefixes: str) -> Callable[[Reading], dict[str, Tensor]]:
 FOLDERS = (
     Format("CB-LLM", "cbl_acc.pt|train_mean_acc.pt", _refuse("is a CB-LLM, whose backbone reads text, not images")),
     Format("VLG-CBM", "cbl.pt", _vlg, ("nec",), _whole_backbone),
-    Format("Label-free CBM", "W_c.pt|proj_mean.pt|proj_std.pt", _label_free, ("nec",)),
+    Format("Label-free CBM", "W_c.pt", _label_free, ("nec",)),
     Format(
         "the standard model of Label-free CBM",
         "W_g.pt",

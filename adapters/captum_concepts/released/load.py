@@ -115,6 +115,9 @@ def load_released(
     release = kind.read(reading)
     if unused:
         raise ValueError(f"Expected no argument `{'`, `'.join(unused)}`, which has no effect on {kind.name}.")
+    parts = [*release.layers, *release.head, *([release.residual] if release.residual else [])]
+    if not all(tensor.float().isfinite().all() for layer in parts for tensor in layer):
+        raise reading.error("is damaged: its layers hold NaN or infinity, or do after they are divided by deviations")
     own_names = _concept_names(reading, release)
     for warning in release.warnings:
         warn_user(f"{source} {warning}.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Normalisation
 from captum_concepts.released.pickles import Bag, read_objects
-from captum_concepts.support.files import list_some, non_file_kind, read_text, shorten
+from captum_concepts.support.files import list_some, non_file_kind, quote, read_text, shorten
 
 #: Weight (n, m) and bias (n,) of a linear layer, in float64.
 Layer = tuple[Tensor, Tensor]
@@ -67,7 +67,7 @@ class Tensors:
         if isinstance(found, Bag):
             found = dict(found.tensors())
         if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
-            raise ValueError(f"Expected {path} to hold tensors by name but it holds a {type(found).__name__}.")
+            raise ValueError(f"Expected {path} to hold tensors by name but got {describe(found)}.")
         self.path, self.found, self._sizes, self._prefix = path, found, sizes, prefix
 
     def __contains__(self, name: str) -> bool:
@@ -78,22 +78,20 @@ class Tensors:
         return sorted(map(str, self.found))
 
     def take(self, name: str, axes: str) -> Tensor:
-        """Return a tensor in float64, or raise unless it is there, of these axes, of numbers, and finite."""
+        """Return a tensor in float64, or raise unless it is there, of these axes, and of floating-point numbers."""
         tensor = self.found.get(name)
         label = f"{self._prefix}{name} in {self.path}" if self._prefix + name else str(self.path)
         listed = ", ".join(axes.split())
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            got = "nothing" if tensor is None else type(tensor).__name__
-            got = str(tensor.dtype) if isinstance(tensor, Tensor) else got
-            raise ValueError(f"Expected {label} to be a tensor ({listed}) of floating-point numbers but got {got}.")
+            raise ValueError(
+                f"Expected {label} to be a tensor ({listed}) of floating-point numbers but got {describe(tensor)}."
+            )
         wanted = [int(axis) if axis.isdecimal() else self._sizes.get(axis) for axis in axes.split()]
         fits = tensor.ndim == len(wanted) and tensor.numel() > 0
         if not fits or any(size not in (None, there) for size, there in zip(wanted, tensor.shape, strict=True)):
             known = ", ".join("*" if size is None else str(size) for size in wanted)
             raise ValueError(f"Expected {label} to have shape ({listed}) = ({known}) but got {tuple(tensor.shape)}.")
         self._sizes |= {a: n for a, n in zip(axes.split(), tensor.shape, strict=True) if not a.isdecimal()}
-        if not tensor.isfinite().all():
-            raise ValueError(f"{self.path} is damaged: {label} holds NaN or infinity.")
         return tensor.detach().double()
 
     def layer(self, name: str = "", axes: str = "K L") -> Layer:
@@ -149,7 +147,7 @@ class Reading:
         if not path.exists():
             raise self.error(f"is not complete: there is no {path.relative_to(self.path)} in it")
         found = read_objects(path)
-        return Tensors(path, {"": found} if isinstance(found, Tensor) else found, self.sizes)
+        return Tensors(path, found if isinstance(found, Mapping) else {"": found}, self.sizes)
 
     def one(self, name: str, axes: str) -> Tensor:
         """Return the tensor that a file is."""
@@ -183,6 +181,15 @@ def _list_files(folder: Path) -> dict[str, Path]:
     if len(paths) > _MAX_FILES:
         raise ValueError(f"{folder} holds more than {_MAX_FILES} files. Pass the folder of one model.")
     return {path.relative_to(folder).as_posix(): path for path in sorted(paths)}
+
+
+def describe(value: object) -> str:
+    """Return what a value of a file is, for a message."""
+    if isinstance(value, Tensor):
+        return str(value.dtype)
+    if isinstance(value, Bag):
+        return f"an object of the class {quote(value.called)}, which was not made"
+    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def distinguish(names: Sequence[str]) -> list[str]:

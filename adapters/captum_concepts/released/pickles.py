@@ -25,7 +25,7 @@ from captum_concepts.support.files import check_plain_file, shorten
 
 #: Bytes of a file, and instructions of a pickle; a module of Inception with 112 concepts has 100 MB and 30,000.
 MAX_BYTES = 4 * 2**30
-MAX_INSTRUCTIONS = 3_000_000
+MAX_INSTRUCTIONS = 1_500_000
 #: What a tensor, an array or a dict counts: it takes more memory than a number does.
 _LARGE = 10
 #: How many times its own bytes a file may show as numbers of tensors that share a storage.
@@ -42,6 +42,7 @@ _STORAGES = {
     **{"IntStorage": torch.int32, "LongStorage": torch.int64, "BoolStorage": torch.bool},
 }
 _ARRAYS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "b1")
+_DAMAGED = "it is damaged or cut short"
 _KEYS = (str, int, float, bytes, type(None))
 
 
@@ -171,7 +172,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in 
     def make(self, kind: object, args: object) -> object:
         """Return what a class or function of a file makes: what is known here, or an empty bag."""
         if not isinstance(args, tuple):
-            raise UnreadableError("it is damaged")
+            raise UnreadableError(_DAMAGED)
         if not isinstance(kind, _Name):
             return Bag("an unknown class")
         self.instructions -= _LARGE
@@ -182,7 +183,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in 
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
             return pid[1]  # the format before torch 1.6 keeps the source of each class, which is not compared here
         if self._fetch is None or not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise UnreadableError("it is damaged")
+            raise UnreadableError(_DAMAGED)
         kind, key, count = pid[1], str(pid[2]) if isinstance(pid[2], str | int) else "", pid[4]
         dtype = _STORAGES.get(kind.name) if isinstance(kind, _Name) else None
         if dtype is None or type(count) is not int or any(part is not None for part in pid[5:]):
@@ -192,13 +193,13 @@ class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in 
             self.storages[key] = self._fetch(key, dtype, count)
         storage = self.storages[key]
         if storage.dtype != dtype or len(storage) != count:
-            raise UnreadableError("it is damaged")
+            raise UnreadableError(_DAMAGED)
         return storage
 
     def tensor(self, storage: object, offset: Any, size: Any, stride: Any, *_: object) -> Tensor:
         """Return a tensor of a storage, which has to lie in it, each number once."""
         if not isinstance(storage, Tensor) or not isinstance(size, tuple) or not isinstance(stride, tuple):
-            raise UnreadableError("it is damaged")
+            raise UnreadableError(_DAMAGED)
         whole = all(type(number) is int and number >= 0 for number in (offset, *size, *stride))
         if not whole or len(size) != len(stride) or len(size) > 8 or len(_flat(storage)) < math.prod(size):
             raise UnreadableError("a tensor claims more numbers than it has")
@@ -230,7 +231,8 @@ class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in 
 
     def _inst(self) -> None:
         kind = _Name(*(self.readline()[:-1].decode("ascii") for _ in range(2)))
-        self.append(self.make(kind, tuple(self.pop_mark())))
+        args = tuple(self.pop_mark())  # first: it brings back the stack that is appended to
+        self.append(self.make(kind, args))
 
     def _build(self) -> None:
         state = self.stack.pop()
@@ -266,7 +268,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in 
 def _flat(storage: Tensor) -> Tensor:
     """Return a storage, or raise: its numbers in one row."""
     if storage.ndim != 1:
-        raise UnreadableError("it is damaged")
+        raise UnreadableError(_DAMAGED)
     return storage
 
 
@@ -341,7 +343,7 @@ def read_objects(path: Path) -> Any:
         with path.open("rb") as file:
             return _read(file, path.stat().st_size)
     except (Exception, MemoryError) as error:
-        reason = shorten(error) if isinstance(error, UnreadableError | OSError) else "it is damaged or cut short"
+        reason = shorten(error) if isinstance(error, UnreadableError | OSError) else _DAMAGED
         raise ValueError(f"{path} cannot be read: {reason}. Nothing in it was executed.") from error
 
 
@@ -397,10 +399,10 @@ def _read_legacy(file: io.BufferedReader, size: int) -> Any:
     reader = _Reader(clipped, size, lambda _key, dtype, count: torch.empty(count, dtype=dtype))
     found, keys = reader.load(), _Reader(clipped, size).load()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or {*keys} != {*reader.storages}:
-        raise UnreadableError("it is damaged or cut short")
+        raise UnreadableError(_DAMAGED)
     for key in keys:
         storage = reader.storages[key]
         raw = storage.view(torch.uint8).numpy()
         if int.from_bytes(file.read(8), "little") != len(storage) or file.readinto(raw.data) != len(raw):
-            raise UnreadableError("it is damaged or cut short")
+            raise UnreadableError(_DAMAGED)
     return found
