@@ -22,6 +22,7 @@ from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import linear_part, make_linear
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
+from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
 from captum_concepts.support.running import (
@@ -103,15 +104,8 @@ class ResidualCBM(StoredCBM):
         """Return the concept maps of features, those of the bottleneck."""
         return self.bottleneck.maps_from_features(features, concepts)
 
-    def random_models(self) -> list[PostHocCBM]:
-        """Return those of the bottleneck: a concept model for each random bank, without a residual.
-
-        Returns
-        -------
-        list of PostHocCBM
-            As of `PostHocCBM.random_models`.
-        """
-        return self.bottleneck.random_models() if isinstance(self.bottleneck, PostHocCBM) else []
+    def _random_model(self, draw: RandomBank) -> PostHocCBM:
+        return self.bottleneck._random_model(draw)
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
@@ -151,7 +145,8 @@ class ResidualCBM(StoredCBM):
     def _contents(self) -> ModelContents:
         contents = self.bottleneck._contents()
         facts = replace(contents.backbone, source=self.source)
-        return replace(contents, backbone=facts, residual=self.residual, class_names=self.class_names)
+        own = {"class_names": self.class_names, "random_banks": self.random_banks}
+        return replace(contents, backbone=facts, residual=self.residual, **own)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from huggingface_hub.constants import CONFIG_NAME, ENDPOINT, SAFETENSORS_SINGLE_FILE
 from torch import nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
+from captum_concepts.backbones.embedding import LoaderBatch
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
+from captum_concepts.bank.directions import as_embeddings
 from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
 from captum_concepts.models.files import BackboneFacts, ModelContents, read_model, write_file, write_folder
-from captum_concepts.support.checks import check_path
+from captum_concepts.models.random_banks import N_BANKS, random_banks
+from captum_concepts.support.checks import check_path, check_whole
 from captum_concepts.support.files import quote, shorten
-from captum_concepts.support.running import device_of, error_text, warn_user
+from captum_concepts.support.running import (
+    device_of,
+    error_text,
+    evaluation_mode,
+    progress,
+    tensor_output,
+    warn_user,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from captum_concepts.models.cbm import PostHocCBM
     from captum_concepts.models.random_banks import RandomBank
 
 
@@ -60,6 +72,67 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     @abstractmethod
     def _contents(self) -> ModelContents:
         """Return what files hold of the model."""
+
+    @abstractmethod
+    def _random_model(self, draw: RandomBank) -> PostHocCBM:
+        """Return the concept model of a random bank over the features of this one."""
+
+    def random_models(self) -> list[PostHocCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
+
+        Returns
+        -------
+        list of PostHocCBM
+            Models in eval mode except the features, without a residual; empty without random banks.
+        """
+        return [self._random_model(draw) for draw in self.random_banks]
+
+    def fit_random_banks(
+        self,
+        loader: Iterable[LoaderBatch],
+        *,
+        n_banks: int = N_BANKS,
+        seed: int = 0,
+        display_progressbar: bool = False,
+    ) -> Self:
+        """Fit banks of random directions: the random baseline of the concept metrics, for a model that is fitted already.
+
+        As `PostHocCBM.fit(random_banks=)` does: as many directions as the model has concepts, each bank with a logistic
+        head of its own. They are kept in `random_banks`, in place of others, and in files.
+
+        Parameters
+        ----------
+        loader : iterable
+            Batches ``(images, labels, ...)`` of training images, or the result of `embed`, which saves the pass.
+        n_banks : int
+            Number of banks. The range of 39 encloses 95 % of what random directions give.
+        seed : int
+            Random seed of the directions.
+        display_progressbar : bool
+            Whether to show progress.
+
+        Returns
+        -------
+        StoredCBM
+            This model.
+
+        Raises
+        ------
+        ValueError
+            If the loader is empty or gives no labels, or an embedding is not finite.
+        """
+        check_whole("n_banks", n_banks, 1)
+        embedding, labels, _ = self.embedded(loader, 2, display_progressbar)
+        if labels is None:
+            raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
+        rows = as_embeddings(embedding)
+        with evaluation_mode(self), torch.no_grad():
+            values = self.concept_layer(embedding[:1])
+            shape = values.shape[1], tensor_output(self.head(values)).shape[1]
+        kind = getattr(self, "values", "margin")
+        banks = random_banks(rows, labels, *shape, n_banks=n_banks, values=kind, seed=seed)
+        self.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=n_banks))
+        return self
 
     @classmethod
     @abstractmethod

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Normalisation
+from captum_concepts.backbones.backbone import IMAGENET, Normalisation
 from captum_concepts.released.parts import Layer, Reading, Release, Tensors, describe, distinguish, texts_of, zeros
 from captum_concepts.released.pickles import Bag, Numbers, read_objects
 from captum_concepts.support.files import list_some, parse_json, quote
 
-IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP: Normalisation = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 #: Mean and deviation of Koh et al., which post-hoc CBM took over for its `resnet18_cub`.
 HALVES: Normalisation = ((0.5, 0.5, 0.5), (2.0, 2.0, 2.0))
