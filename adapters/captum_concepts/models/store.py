@@ -95,7 +95,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         seed: int = 0,
         display_progressbar: bool = False,
     ) -> Self:
-        """Fit banks of random directions: the random baseline of the concept metrics, for a model that is fitted already.
+        """Fit banks of random directions, the random baseline of concept metrics, for a model that is fitted already.
 
         As `PostHocCBM.fit(random_banks=)` does: as many directions as the model has concepts, each bank with a logistic
         head of its own. They are kept in `random_banks`, in place of others, and in files.
