@@ -15,7 +15,6 @@ from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import check_class_names, check_width, outer_layer
 from captum_concepts.models.files import ModelContents, backbone_facts
-from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_names
 from captum_concepts.support.running import device_of, first_floating, warn_user, without_autocast
@@ -185,26 +184,44 @@ class BottleneckCBM(StoredCBM):
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
         if not isinstance(self._layer, nn.Linear | nn.Conv2d):
-            raise ValueError(
-                f"A concept layer of type {type(self._layer).__name__} has no weights to make maps with. "
-                f"Pass `project`, a callable from (features, concepts) to maps (N, k, h, w), or give "
-                f"`features` the part before its last linear layer and pass that layer as `concept_layer`."
-            )
+            raise ValueError(self._no_weights())
         return self._layer.weight.flatten(1)
+
+    @property
+    def without_maps(self) -> str:
+        """Why the model has no concept maps; empty if it has."""
+        has_maps = self.project is not None or isinstance(self._layer, nn.Linear | nn.Conv2d)
+        return "" if has_maps else self._no_weights()
+
+    def _no_weights(self) -> str:
+        return (
+            f"A concept layer of type {type(self._layer).__name__} has no weights to make maps with. "
+            "Pass `project`, a callable from (features, concepts) to maps (N, k, h, w), or give "
+            "`features` the part before its last linear layer and pass that layer as `concept_layer`."
+        )
 
     def n_concepts(self) -> int | None:
         """Return L where it is known."""
         names = getattr(self.concept_layer, "names", None)
         return _width(outer_layer(self._layer, -1), "out") if names is None else len(names)
 
-    def _random_model(self, draw: RandomBank) -> PostHocCBM:
-        bank = ConceptBank(
-            draw.cavs, draw.intercepts, getattr(self.concept_layer, "names", None), settings={"method": "random"}
-        )
-        head, pooling = copy.deepcopy(draw.head).to(device_of(self.features)).eval(), self.pooling
-        model = PostHocCBM(self.features, bank, head, pool=pooling.pool, maps=pooling.maps)
-        model.concept_layer.eval()
-        return model
+    def random_models(self) -> list[PostHocCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
+
+        Returns
+        -------
+        list of PostHocCBM
+            As of `PostHocCBM.random_models`, with the values "margin".
+        """
+        names, pooling = getattr(self.concept_layer, "names", None), self.pooling
+        models = []
+        for draw in self.random_banks:
+            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
+            head = copy.deepcopy(draw.head).to(device_of(self.features)).eval()
+            model = PostHocCBM(self.features, bank, head, pool=pooling.pool, maps=pooling.maps)
+            model.concept_layer.eval()
+            models.append(model)
+        return models
 
     def _contents(self) -> ModelContents:
         width = next((part.in_features for part in self._layer.modules() if isinstance(part, nn.Linear)), None)

@@ -19,7 +19,6 @@ from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_lab
 from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
-from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import (
@@ -80,7 +79,7 @@ class PostHocCBM(StoredCBM):
     image_size : int or None
         Height and width of the images that a Backbone is made for; not in files.
     random_banks : tuple of RandomBank
-        Random banks made by `fit(random_banks=)` or `fit_random_banks`.
+        Random banks made by `fit(random_banks=)`.
     training_concepts : Tensor or None
         (K, L), the share of the training images of each class that have each concept, if `fit` fitted the bank; not in
         files.
@@ -142,13 +141,23 @@ class PostHocCBM(StoredCBM):
         """Whether maps are a decomposition of the values: the embedding is the plain mean of the maps."""
         return self.pooling.linear
 
-    def _random_model(self, draw: RandomBank) -> PostHocCBM:
-        model = self.with_head(copy.deepcopy(draw.head).to(self.concept_layer.cavs).eval())
-        bank = ConceptBank(draw.cavs, draw.intercepts, self.concept_layer.names, settings={"method": "random"})
-        model.concept_layer = ConceptLayer(bank.to(self.concept_layer.cavs.device, model.bank.dtype), self.values)
-        model.concept_layer.eval()
-        model.random_banks = ()
-        return model
+    def random_models(self) -> list[PostHocCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
+
+        Returns
+        -------
+        list of PostHocCBM
+            Models in eval mode except the features; empty without `fit(random_banks=)`.
+        """
+        models = []
+        for draw in self.random_banks:
+            model = self.with_head(copy.deepcopy(draw.head).to(self.concept_layer.cavs).eval())
+            bank = ConceptBank(draw.cavs, draw.intercepts, self.concept_layer.names, settings={"method": "random"})
+            model.concept_layer = ConceptLayer(bank.to(self.concept_layer.cavs.device, model.bank.dtype), self.values)
+            model.concept_layer.eval()
+            model.random_banks = ()
+            models.append(model)
+        return models
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""

@@ -237,6 +237,11 @@ class ConceptChain(nn.Module, ABC):
         """
 
     @property
+    def without_maps(self) -> str:
+        """Why the model has no concept maps; empty if it has."""
+        return ""
+
+    @property
     def bounded(self) -> bool:
         """Whether values lie between 0, absent, and 1, present, so that a label is a value."""
         return False

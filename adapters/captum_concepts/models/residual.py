@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self, cast
 
@@ -22,7 +22,6 @@ from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import linear_part, make_linear
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
-from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
 from captum_concepts.support.running import (
@@ -96,6 +95,11 @@ class ResidualCBM(StoredCBM):
         return self.bottleneck.linear_pool
 
     @property
+    def without_maps(self) -> str:
+        """Why the model has no concept maps, as of the bottleneck."""
+        return self.bottleneck.without_maps
+
+    @property
     def bounded(self) -> bool:
         """Whether a label is a value, as of the bottleneck."""
         return self.bottleneck.bounded
@@ -104,8 +108,17 @@ class ResidualCBM(StoredCBM):
         """Return the concept maps of features, those of the bottleneck."""
         return self.bottleneck.maps_from_features(features, concepts)
 
-    def _random_model(self, draw: RandomBank) -> PostHocCBM:
-        return self.bottleneck._random_model(draw)
+    def random_models(self) -> Sequence[StoredCBM]:
+        """Return a concept model for each random bank, without a residual.
+
+        Returns
+        -------
+        list of PostHocCBM
+            As of `PostHocCBM.random_models`.
+        """
+        bottleneck = self.bottleneck.with_head(self.bottleneck.head)
+        bottleneck.random_banks = self.random_banks
+        return bottleneck.random_models()
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -37,7 +37,6 @@ from captum_concepts.support.running import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from captum_concepts.models.cbm import PostHocCBM
     from captum_concepts.models.random_banks import RandomBank
 
 
@@ -74,18 +73,8 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         """Return what files hold of the model."""
 
     @abstractmethod
-    def _random_model(self, draw: RandomBank) -> PostHocCBM:
-        """Return the concept model of a random bank over the features of this one."""
-
-    def random_models(self) -> list[PostHocCBM]:
-        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
-
-        Returns
-        -------
-        list of PostHocCBM
-            Models in eval mode except the features, without a residual; empty without random banks.
-        """
-        return [self._random_model(draw) for draw in self.random_banks]
+    def random_models(self) -> Sequence[StoredCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`."""
 
     def fit_random_banks(
         self,
