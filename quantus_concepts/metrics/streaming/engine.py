@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.checks import check_shape
-from captum_concepts.support.running import evaluation_mode, progress, to_model
+from captum_concepts.support.running import evaluation_mode, progress, to_model, warn_user
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
@@ -193,12 +193,18 @@ class _Kept:
     def _find_families(self, batch: Batch) -> list[tuple[list[Observer], Keeper]]:
         """Return the metrics whose truth is known, those together that observe together; raise if truth is missing."""
         families: dict[Hashable, list[Observer]] = {}
+        without_maps, left_out = getattr(self._watched.model, "without_maps", ""), dict[str, None]()
         for metric in self._watched.metrics:
             if not (name := metric.missing(batch)):
+                if without_maps and metric.makes_maps and metric.optional:
+                    left_out[metric.name] = None
+                    continue
                 families.setdefault(self._keys[id(metric)], []).append(metric)
             elif not metric.optional:
                 of_model = f" for model {self._watched.name!r}" if name in THRESHOLDS else ""
                 raise ValueError(f"{metric.name} needs `{name}`{of_model}: {THRESHOLDS.get(name, GIVE)}.")
+        if left_out:
+            warn_user(f"{', '.join(left_out)}: left out, since the model has no concept maps. {without_maps}")
         return [(metrics, Keeper()) for metrics in families.values()]
 
     def state(self) -> ModelState:
