@@ -21,7 +21,7 @@ ALL_TENSORS = (*TENSORS, P_VALUES)
 _KIND = "captum_concepts.ConceptBank"
 #: What reads the files of other projects, and how these are called.
 RELEASED = "`captum_concepts.load_released` reads models that Label-free CBM, post-hoc CBM and others have written"
-_RELEASED_SUFFIXES = (".pt", ".pth", ".ckpt", ".pkl")
+RELEASED_SUFFIXES = (".pt", ".pth", ".ckpt", ".pkl")
 
 
 class BankContents(NamedTuple):
@@ -84,7 +84,7 @@ def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dic
             # Copies: as long as tensors lie in the file, Windows cannot replace it.
             return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
-        released = f" {RELEASED}." if source.suffix in _RELEASED_SUFFIXES else ""
+        released = f" {RELEASED}." if source.suffix in RELEASED_SUFFIXES else ""
         raise ValueError(
             f"{source} is not a complete safetensors file ({shorten(error)}). It may be cut short or of another "
             f"format; a {what} is written with `{writer}`.{released}"
