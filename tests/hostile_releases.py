@@ -124,7 +124,7 @@ def write_code(root: Path, backbone: nn.Module) -> Cases:
         pickled("extension.pkl", b"\x80\x02\x82\x7f" + command + b"\x85R.", "a kind that is not read")
     finally:
         copyreg.remove_extension("os", "system", 0x7F)
-    pickled("objects.pkl", pickle.dumps({"a": __import__("numpy").array([{}], dtype=object)}), "plain numbers")
+    pickled("objects.pkl", pickle.dumps({"a": __import__("numpy").array([{}], dtype=object)}))
     typed = name("torch._tensor", "_rebuild_from_type_v2") + b"(" + system + system + command + b"\x85NtR"
     pickled("from_type.pkl", b"\x80\x02" + typed + b".", "_rebuild_from_type_v2")
     for title, make, file, content in (
@@ -181,7 +181,8 @@ def write_memory(root: Path) -> Cases:
     pairs = b"](" + b"N" * 50_000 + b"e"
     pickled("copies.pkl", name("collections", "OrderedDict") + b"\x94" + pairs + b"\x94" + encode * 50_000, "a dict")
     pickled("persistent.pkl", storage())
-    pickled("array.pkl", _array(b"\x00" * 8, (10**12,)))
+    array = _array(b"\x00" * 8, (10**12,))
+    pickled("array.pkl", b"}" + text("a") + b"(" + array + b"NNK\x00}ts", "no bank of post-hoc CBM")
     four = {"data/0": bytes(16)}
     zipped("stride.ckpt", tensor((10**12,), (0,), storage()), four, CLAIMS)
     zipped("offsets.ckpt", tensor((2, 2), (10**12, 1), storage()), four, CLAIMS)
@@ -264,7 +265,7 @@ def write_wrong(root: Path, backbone: nn.Module) -> Cases:
     torch.save({"a": torch.zeros(1000)}, root / "whole.ckpt")
     written("cut.ckpt", (root / "whole.ckpt").read_bytes()[:900], DAMAGED)
     written("cut_bank.pkl", good[:300], DAMAGED)
-    written("huge_array.pkl", good.replace(b"K\x01K\x10\x86", b"K\x01K\xff\x86", 1), DAMAGED)
+    written("huge_array.pkl", good.replace(b"K\x01K\x10\x86", b"K\x01K\xff\x86", 1), "no bank of post-hoc CBM")
     written("empty.pth", b"", "neither a pickle nor")
     written("lfs.pth", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "neither a pickle nor")
     with zipfile.ZipFile(root / "other.pt", "w") as other:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import IMAGENET, Normalisation
 from captum_concepts.released.parts import Layer, Reading, Release, Tensors, describe, distinguish, texts_of, zeros
-from captum_concepts.released.pickles import Bag, Numbers, read_objects
+from captum_concepts.released.pickles import Bag, read_objects, to_array
 from captum_concepts.support.files import list_some, parse_json, quote
 
 CLIP: Normalisation = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -212,7 +212,7 @@ def _bank(reading: Reading) -> Release:
     rows: list[Tensor] = []
     numbers: list[list[float]] = []
     for name, (vector, *accuracies, intercept, _) in reading.found.items():
-        array = vector.array if isinstance(vector, Numbers) else None
+        array = to_array(vector)
         others = [_number(value) for value in (intercept, *accuracies)]
         if not isinstance(name, str) or array is None or array.ndim != 2 or len(array) != 1 or None in others[:1]:
             raise reading.error(
@@ -227,8 +227,8 @@ def _bank(reading: Reading) -> Release:
 
 def _number(value: object) -> float | None:
     """Return a number of a file, whether Python's or an array of one; None for anything else."""
-    if isinstance(value, Numbers) and value.array.size == 1:
-        return float(value.array.reshape(()))
+    if (array := to_array(value)) is not None and array.size == 1:
+        return float(array.reshape(()))
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -278,7 +278,7 @@ def _koh(reading: Reading) -> Release:
     joint = reading.found.member("first_model")
     network = reading.found if joint is None else joint
     layers = network.member("all_fc") if isinstance(network, Bag) else None
-    modules = layers.state.get("_modules") if isinstance(layers, Bag) else None
+    modules = layers.member("_modules") if isinstance(layers, Bag) else None
     parts = [part for part in modules.values() if isinstance(part, Bag)] if isinstance(modules, dict) else []
     if not parts:
         raise reading.error("has no layers of concepts: `all_fc` of its network is empty")

@@ -1,7 +1,8 @@
 """Read pickles and files of `torch.save` without executing anything: the only place of this package that does.
 
-An interpreter of pickles only pushes tensors, arrays of numbers, texts, numbers, lists, tuples and dicts. Any class or
-function that a file names stays a name; an object made by it is an empty `Bag`, which holds the object's attributes.
+An interpreter of pickles only pushes tensors, texts, numbers, lists, tuples and dicts. A class or function that a file
+names stays a name; an object made by it is a `Bag`, which holds the object's attributes, and of which `to_array` makes
+an array where it was one of NumPy.
 `torch.load` is not called: the containers of `torch.save` (zip, and the format before torch 1.6) are parsed here, so
 that each size is compared with the size of the file before memory is allocated.
 """
@@ -12,9 +13,8 @@ import io
 import math
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ _STORAGES = {
     **{"IntStorage": torch.int32, "LongStorage": torch.int64, "BoolStorage": torch.bool},
 }
 _ARRAYS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "b1")
-_DAMAGED = "it is damaged or cut short"
+_DAMAGED, _CLAIMS = "it is damaged or cut short", "it claims more numbers than it has"
 _KEYS = (str, int, float, bytes, type(None))
 
 
@@ -53,88 +53,63 @@ class UnreadableError(ValueError):
 class Bag:
     """Stands in for an object of a class that a file names: it holds attributes, and does nothing."""
 
-    __slots__ = ("called", "state")
+    __slots__ = ("args", "called", "state")
 
-    def __init__(self, called: str) -> None:
-        self.called = called
-        self.state: Mapping[object, object] = MappingProxyType({})
+    def __init__(self, called: str, args: tuple[Any, ...] = ()) -> None:
+        self.called, self.args = called, args
+        self.state: Any = None
 
-    def build(self, state: object) -> None:
-        """Take over the state that a file gives the object."""
-        if isinstance(state, dict):
-            self.state = state
+    def _groups(self) -> list[dict[Any, Any]]:
+        """Return modules, parameters and buffers of a bag that was a module, and its other attributes."""
+        own = self.state if isinstance(self.state, dict) else {}
+        return [
+            group for name in ("_modules", "_parameters", "_buffers") if isinstance(group := own.get(name), dict)
+        ] + [own]
 
     def member(self, name: str) -> Any:
-        """Return an attribute, or a module, parameter or buffer of a bag that was a module; None if there is none."""
-        for group in ("_modules", "_parameters", "_buffers"):
-            members = self.state.get(group)
-            if isinstance(members, dict) and name in members:
-                return members[name]
-        return self.state.get(name)
+        """Return an attribute, module, parameter or buffer; None if there is none."""
+        return next((group[name] for group in self._groups() if name in group), None)
 
     def members(self) -> set[str]:
         """Return the names of all of them."""
-        groups = [self.state, *(self.state.get(group) for group in ("_modules", "_parameters", "_buffers"))]
-        return {name for group in groups if isinstance(group, Mapping) for name in group if isinstance(name, str)}
+        return {name for group in self._groups() for name in group if isinstance(name, str)}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the parameters and buffers of a bag that was a module, under their names in its state dict."""
         seen, waiting = set(), [("", self)]
         while waiting:
             prefix, bag = waiting.pop()
-            if id(bag) in seen:  # the modules of a file may contain each other
+            if id(bag) in seen or len(prefix) > 1000:  # the modules of a file may contain each other
                 continue
             seen.add(id(bag))
-            for group in ("_parameters", "_buffers"):
-                members = bag.state.get(group)
-                for name, tensor in members.items() if isinstance(members, dict) else ():
-                    if isinstance(tensor, Tensor):
-                        yield f"{prefix}{name}", tensor
-            modules = bag.state.get("_modules")
-            for name, part in modules.items() if isinstance(modules, dict) else ():
-                if isinstance(part, Bag) and len(prefix) < 1000:
+            for name, part in (item for group in bag._groups()[:-1] for item in group.items()):
+                if isinstance(part, Tensor):
+                    yield f"{prefix}{name}", part
+                elif isinstance(part, Bag):
                     waiting.append((f"{prefix}{name}.", part))
 
 
-class _DType(Bag):
-    """A NumPy type of plain numbers."""
-
-    __slots__ = ("code", "order")
-
-    def __init__(self, code: object) -> None:
-        super().__init__("numpy.dtype")
-        self.code, self.order = code, "<"
-
-    def build(self, state: object) -> None:
-        if isinstance(state, tuple) and len(state) > 1 and state[1] in ("<", ">", "|", "="):
-            self.order = str(state[1])
-
-    def numpy(self) -> np.dtype[Any]:
-        if self.code not in _ARRAYS:
-            raise UnreadableError("an array holds other things than plain numbers")
-        return np.dtype(self.order.replace("|", "=") + str(self.code))
-
-
-class Numbers(Bag):
-    """A NumPy array or scalar, as `array`."""
-
-    __slots__ = ("array",)
-
-    def __init__(self) -> None:
-        super().__init__("numpy.ndarray")
-        self.array = np.empty(0)
-
-    def build(self, state: object) -> None:  # noqa: D102
-        if isinstance(state, tuple) and len(state) == 5:
-            _, shape, kind, fortran, raw = state
-            self.fill(raw, kind, shape, "F" if fortran else "C")
-
-    def fill(self, raw: object, kind: object, shape: Any, order: object) -> Numbers:
-        """Take the numbers from bytes."""
-        if not isinstance(kind, _DType) or not isinstance(raw, bytes):
-            raise UnreadableError("an array holds other things than plain numbers")
-        self.array = np.frombuffer(raw, kind.numpy()).reshape(shape, order="F" if order == "F" else "C")
-        return self
+def to_array(value: object) -> np.ndarray[Any, Any] | None:
+    """Return the numbers of a bag that was a NumPy array or scalar; None for anything else."""
+    if not isinstance(value, Bag):
+        return None
+    shape: Any
+    match value.called.rpartition(".")[2], value.args, value.state:
+        case "_reconstruct", _, (_, shape, Bag() as kind, fortran, bytes() as raw):
+            order: Any = "F" if fortran else "C"
+        case "_frombuffer", (bytes() as raw, Bag() as kind, shape, ("C" | "F") as order), _:
+            pass
+        case "scalar", (Bag() as kind, bytes() as raw), _:
+            shape, order = (), "C"
+        case _:
+            return None
+    code, ends = (*kind.args, None)[0], kind.state[1] if isinstance(kind.state, tuple) and len(kind.state) > 1 else "<"
+    if code not in _ARRAYS or ends not in ("<", ">", "|", "="):
+        return None
+    try:
+        return np.frombuffer(raw, f"{ends}{code}").reshape(shape, order=order)
+    except (TypeError, ValueError):
+        return None
 
 
 class _Name:
@@ -146,13 +121,13 @@ class _Name:
         self.module, self.name = module, name
 
 
-class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in the stubs
+class _Reader(pickle._Unpickler):
     """The unpickler that is written in Python, with every instruction replaced that could call what a file names.
 
     The one written in C allocates as many objects as a file claims that it has: a gigabyte for nine bytes.
     """
 
-    #: Counts down; what is left of the bytes and numbers that the file can account for.
+    #: How many are left, as `_bytes` that may be allocated and `_numbers` that tensors may show.
     instructions = MAX_INSTRUCTIONS
 
     def __init__(self, file: Any, n_bytes: int, fetch: Callable[[str, torch.dtype, int], Tensor] | None = None) -> None:
@@ -167,7 +142,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in 
         """Raise if a file asks for more memory than it has bytes."""
         self._bytes -= n_bytes
         if n_bytes < 0 or self._bytes < 0:
-            raise UnreadableError("it claims more numbers than it has")
+            raise UnreadableError(_CLAIMS)
 
     def make(self, kind: object, args: object) -> object:
         """Return what a class or function of a file makes: what is known here, or an empty bag."""
@@ -177,99 +152,120 @@ class _Reader(pickle._Unpickler):  # type: ignore[misc, name-defined]  # not in 
             return Bag("an unknown class")
         self.instructions -= _LARGE
         known = _KNOWN.get((kind.module, kind.name))
-        return known(self, *args) if known else Bag(f"{kind.module}.{kind.name}")
+        return known(self, *args) if known else Bag(f"{kind.module}.{kind.name}", args)
 
     def persistent_load(self, pid: Any) -> Any:
-        if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
-            return pid[1]  # the format before torch 1.6 keeps the source of each class, which is not compared here
-        if self._fetch is None or not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise UnreadableError(_DAMAGED)
-        kind, key, count = pid[1], str(pid[2]) if isinstance(pid[2], str | int) else "", pid[4]
-        dtype = _STORAGES.get(kind.name) if isinstance(kind, _Name) else None
-        if dtype is None or type(count) is not int or any(part is not None for part in pid[5:]):
+        match pid:
+            case "module", kind, _, _:
+                return kind  # the format before torch 1.6 keeps the source of each class, which is not compared here
+            case "storage", _Name() as kind, str() as key, _, int() as count, *view if self._fetch and view in (
+                [],
+                [None],
+            ):
+                pass
+            case _:
+                raise UnreadableError(_DAMAGED)
+        if (dtype := _STORAGES.get(kind.name)) is None:
             raise UnreadableError("it holds tensors of a type that is not read")
         if key not in self.storages:
             self.spend(count * dtype.itemsize)
             self.storages[key] = self._fetch(key, dtype, count)
-        storage = self.storages[key]
-        if storage.dtype != dtype or len(storage) != count:
+        if self.storages[key].dtype != dtype or len(self.storages[key]) != count:
             raise UnreadableError(_DAMAGED)
-        return storage
+        return self.storages[key]
 
     def tensor(self, storage: object, offset: Any, size: Any, stride: Any, *_: object) -> Tensor:
-        """Return a tensor of a storage, which has to lie in it, each number once."""
-        if not isinstance(storage, Tensor) or not isinstance(size, tuple) or not isinstance(stride, tuple):
+        """Return a tensor of a storage, which has to lie in it."""
+        if not isinstance(size, tuple) or not isinstance(stride, tuple):
             raise UnreadableError(_DAMAGED)
-        whole = all(type(number) is int and number >= 0 for number in (offset, *size, *stride))
-        if not whole or len(size) != len(stride) or len(size) > 8 or len(_flat(storage)) < math.prod(size):
-            raise UnreadableError("a tensor claims more numbers than it has")
-        self._numbers -= math.prod(size)
+        numbers = (offset, *size, *stride)
+        if not isinstance(storage, Tensor) or storage.ndim != 1 or not all(type(number) is int for number in numbers):
+            raise UnreadableError(_DAMAGED)
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        if self._numbers < 0 or (math.prod(size) and last >= len(_flat(storage))):
-            raise UnreadableError("a tensor claims more numbers than it has")
+        count = math.prod(size)
+        self._numbers -= count
+        if (
+            min(numbers) < 0
+            or len(size) > 8
+            or count > len(storage)
+            or self._numbers < 0
+            or (count and last >= len(storage))
+        ):
+            raise UnreadableError(_CLAIMS)
         return torch.as_strided(storage, size, stride, offset)
 
-    def encode(self, text: object, *_: object) -> bytes:
+    def encode(self, text: str, *_: object) -> bytes:
         """Return bytes that protocol 2 writes as a text."""
-        raw = text.encode("latin1") if isinstance(text, str) else b""
-        self.spend(len(raw))
-        return raw
-
-    # Instructions. Each takes what it needs from the stack, and changes only lists and dicts that a file began.
-
-    def _reduce(self) -> None:
-        args = self.stack.pop()
-        self.stack[-1] = self.make(self.stack[-1], args)
-
-    def _new_with_keywords(self) -> None:
-        self.stack.pop()
-        self._reduce()
-
-    def _obj(self) -> None:
-        kind, *args = self.pop_mark()
-        self.append(self.make(kind, tuple(args)))
-
-    def _inst(self) -> None:
-        kind = _Name(*(self.readline()[:-1].decode("ascii") for _ in range(2)))
-        args = tuple(self.pop_mark())  # first: it brings back the stack that is appended to
-        self.append(self.make(kind, args))
-
-    def _build(self) -> None:
-        state = self.stack.pop()
-        if isinstance(self.stack[-1], Bag):
-            self.stack[-1].build(state)
-
-    def _extend(self, items: list[object]) -> None:
-        if isinstance(self.stack[-1], list):
-            self.stack[-1].extend(items)
-
-    def _update(self, items: list[object]) -> None:
-        # Keys of other types are never needed; the hash of tuples nested in each other takes for ever.
-        if isinstance(self.stack[-1], dict):
-            pairs = zip(items[::2], items[1::2], strict=True)
-            self.stack[-1].update((key, value) for key, value in pairs if isinstance(key, _KEYS))
-
-    def _dict(self) -> None:
-        items = self.pop_mark()
-        self.append({})
-        self._update(items)
-
-    def _set(self) -> None:
-        self.append(Bag("set"))
-
-    def _frozenset(self) -> None:
-        self.pop_mark()
-        self._set()
-
-    def _refuse(self) -> None:
-        raise UnreadableError("it is damaged, or of a kind that is not read")
+        self.spend(len(text))
+        return text.encode("latin1")
 
 
-def _flat(storage: Tensor) -> Tensor:
-    """Return a storage, or raise: its numbers in one row."""
-    if storage.ndim != 1:
-        raise UnreadableError(_DAMAGED)
-    return storage
+#: The only names that become something, and what: the functions get the reader before the arguments.
+_KNOWN: dict[tuple[str, str], Callable[..., object]] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _Reader.tensor,
+    ("torch._utils", "_rebuild_tensor"): _Reader.tensor,
+    ("torch._utils", "_rebuild_parameter"): lambda _reader, data, *_: data,
+    ("torch.nn.parameter", "Parameter"): lambda _reader, data, *_: data,
+    # Its arguments, which would be copied, are not written by Python 3.
+    ("collections", "OrderedDict"): lambda _reader, *_: {},
+    ("_codecs", "encode"): _Reader.encode,
+}
+
+# Instructions take what they need from the stack, and change only lists and dicts that the file began, and bags.
+
+
+def _reduce(reader: Any) -> None:
+    args = reader.stack.pop()
+    reader.stack[-1] = reader.make(reader.stack[-1], args)
+
+
+def _new_with_keywords(reader: Any) -> None:
+    reader.stack.pop()
+    _reduce(reader)
+
+
+def _obj(reader: Any) -> None:
+    kind, *args = reader.pop_mark()
+    reader.append(reader.make(kind, tuple(args)))
+
+
+def _inst(reader: Any) -> None:
+    names = [reader.readline()[:-1].decode("ascii") for _ in range(2)]
+    args = tuple(reader.pop_mark())  # first: it brings back the stack that is appended to
+    reader.append(reader.make(_Name(*names), args))
+
+
+def _build(reader: Any) -> None:
+    state = reader.stack.pop()
+    if isinstance(reader.stack[-1], Bag):
+        reader.stack[-1].state = state
+
+
+def _extend(reader: Any, items: list[object]) -> None:
+    if isinstance(reader.stack[-1], list):
+        reader.stack[-1].extend(items)
+
+
+def _update(reader: Any, items: list[object]) -> None:
+    # Keys of other types are never needed; the hash of tuples nested in each other takes for ever.
+    if isinstance(reader.stack[-1], dict):
+        pairs = zip(items[::2], items[1::2], strict=True)
+        reader.stack[-1].update((key, value) for key, value in pairs if isinstance(key, _KEYS))
+
+
+def _dict(reader: Any) -> None:
+    items = reader.pop_mark()
+    reader.append({})
+    _update(reader, items)
+
+
+def _frozenset(reader: Any) -> None:
+    reader.pop_mark()
+    reader.append(Bag("set"))
+
+
+def _refuse(_reader: Any) -> None:
+    raise UnreadableError("it is damaged, or of a kind that is not read")
 
 
 def _counted(load: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -285,40 +281,22 @@ def _counted(load: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 _INSTRUCTIONS: dict[bytes, Callable[[Any], None]] = {
-    **dict.fromkeys((pickle.REDUCE, pickle.NEWOBJ), _Reader._reduce),
-    **{pickle.NEWOBJ_EX: _Reader._new_with_keywords, pickle.OBJ: _Reader._obj, pickle.INST: _Reader._inst},
-    **{pickle.BUILD: _Reader._build, pickle.DICT: _Reader._dict},
-    pickle.APPEND: lambda reader: reader._extend([reader.stack.pop()]),
-    pickle.APPENDS: lambda reader: reader._extend(reader.pop_mark()),
-    pickle.SETITEM: lambda reader: reader._update([reader.stack.pop(), reader.stack.pop()][::-1]),
-    pickle.SETITEMS: lambda reader: reader._update(reader.pop_mark()),
-    **{pickle.EMPTY_SET: _Reader._set, pickle.FROZENSET: _Reader._frozenset, pickle.ADDITEMS: lambda r: r.pop_mark()},
+    **{pickle.REDUCE: _reduce, pickle.NEWOBJ: _reduce, pickle.NEWOBJ_EX: _new_with_keywords},
+    **{pickle.OBJ: _obj, pickle.INST: _inst, pickle.BUILD: _build, pickle.DICT: _dict},
+    pickle.APPEND: lambda reader: _extend(reader, [reader.stack.pop()]),
+    pickle.APPENDS: lambda reader: _extend(reader, reader.pop_mark()),
+    pickle.SETITEM: lambda reader: _update(reader, [reader.stack.pop(), reader.stack.pop()][::-1]),
+    pickle.SETITEMS: lambda reader: _update(reader, reader.pop_mark()),
+    pickle.EMPTY_SET: lambda reader: reader.append(Bag("set")),
+    **{pickle.FROZENSET: _frozenset, pickle.ADDITEMS: lambda reader: reader.pop_mark()},
     # They allocate what a file claims, or hand out objects of this process.
-    **dict.fromkeys((pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER), _Reader._refuse),
-    **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), _Reader._refuse),
+    **dict.fromkeys((pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER), _refuse),
+    **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), _refuse),
 }
 _Reader.dispatch = {
     code: _counted(load)
-    for code, load in (_Reader.dispatch | {code[0]: load for code, load in _INSTRUCTIONS.items()}).items()
+    for code, load in {**_Reader.dispatch, **{code[0]: load for code, load in _INSTRUCTIONS.items()}}.items()
 }
-
-#: The only names that become something, and what: functions of this file, which get the reader before the arguments.
-_KNOWN: dict[tuple[str, str], Callable[..., object]] = {
-    ("torch._utils", "_rebuild_tensor_v2"): _Reader.tensor,
-    ("torch._utils", "_rebuild_tensor"): _Reader.tensor,
-    ("torch._utils", "_rebuild_parameter"): lambda _reader, data, *_: data,
-    ("torch.nn.parameter", "Parameter"): lambda _reader, data=None, *_: data,
-    # Its arguments, which would be copied, are not written by Python 3.
-    ("collections", "OrderedDict"): lambda _reader, *_: {},
-    ("numpy", "dtype"): lambda _reader, code, *_: _DType(code),
-    ("_codecs", "encode"): _Reader.encode,
-}
-for _module in ("numpy.core", "numpy._core"):
-    _KNOWN[f"{_module}.multiarray", "_reconstruct"] = lambda _reader, *_: Numbers()
-    _KNOWN[f"{_module}.multiarray", "scalar"] = lambda _reader, kind, raw=b"", *_: Numbers().fill(raw, kind, (), "C")
-    _KNOWN[f"{_module}.numeric", "_frombuffer"] = lambda _reader, raw, kind, shape, order="C": Numbers().fill(
-        raw, kind, shape, order
-    )
 
 
 class _Clipped:
@@ -377,7 +355,7 @@ def _read_zip(file: io.BufferedReader, size: int) -> Any:
             if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
                 raise UnreadableError("it is compressed, which torch.save does not do")
             if record.file_size > size or expected not in (None, record.file_size):
-                raise UnreadableError("it claims more numbers than it has")
+                raise UnreadableError(_CLAIMS)
             return archive.read(record)
 
         if f"{root}byteorder" in records and content("byteorder") != b"little":
