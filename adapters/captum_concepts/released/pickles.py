@@ -182,15 +182,8 @@ class _Reader(pickle._Unpickler):
         if not isinstance(storage, Tensor) or storage.ndim != 1 or not all(type(number) is int for number in numbers):
             raise UnreadableError(_DAMAGED)
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        count = math.prod(size)
-        self._numbers -= count
-        if (
-            min(numbers) < 0
-            or len(size) > 8
-            or count > len(storage)
-            or self._numbers < 0
-            or (count and last >= len(storage))
-        ):
+        self._numbers -= (count := math.prod(size))
+        if min(numbers) < 0 or len(size) > 8 or self._numbers < 0 or (count and last >= len(storage)):
             raise UnreadableError(_CLAIMS)
         return torch.as_strided(storage, size, stride, offset)
 
