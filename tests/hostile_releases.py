@@ -230,6 +230,10 @@ def write_memory(root: Path) -> Cases:
         assert old in data, title
         (root / title).write_bytes(data.replace(old, new))
         cases[title] = root / title, {}, expected
+    # A storage that is not among those that follow would show memory of the process.
+    keys = data.rindex(b"\x80\x02]q\x00")
+    (root / "legacy_keys.ckpt").write_bytes(data[:keys] + b"\x80\x02].")
+    cases["legacy_keys.ckpt"] = root / "legacy_keys.ckpt", {}, DAMAGED
     return cases
 
 

@@ -251,6 +251,21 @@ def test_the_head_of_fewer_concepts(cases: dict[str, w.Case], backbone: nn.Seque
     assert (few.head.weight != 0).sum() == 5 * w.K
 
 
+def test_the_head_of_a_file_elsewhere(
+    cases: dict[str, w.Case], backbone: nn.Sequential, images: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = cases["dn_cbm"]
+    rows = torch.ones(3, 8 * w.D)
+    torch.save({"model": {"weight": rows, "bias": torch.tensor([0.0, 1.0, 2.0])}}, tmp_path / "head.pt")
+    monkeypatch.chdir(tmp_path)
+    with torch.no_grad():
+        values, _ = reference.forward(case, backbone(images).mean((2, 3)))
+        logits = load(case, backbone, head="head.pt")(images)
+    torch.testing.assert_close(logits, values.float() @ rows.T + torch.arange(3.0), rtol=1e-5, atol=1e-5)
+    with pytest.raises(FileNotFoundError, match=r"There is no file other\.pt"):
+        load(case, backbone, head="other.pt")
+
+
 def test_a_folder_with_one_file_is_that_file(cases: dict[str, w.Case], backbone: nn.Sequential, images: Tensor) -> None:
     case = cases["cbm_joint"]
     with torch.no_grad():

@@ -150,7 +150,7 @@ def _tensors(state: Tensors) -> dict[str, Tensor]:
 
 
 def _dn_cbm(reading: Reading) -> Release:
-    path = reading.only(r"(.*/)?sparse_autoencoder_final\.pt", "autoencoders", "Pass the folder of one as `path`")
+    path = reading.only(r"(.*/)?sparse_autoencoder_final\.pt", "autoencoders", "Pass a folder with one")
     state = reading.file(path)
     parts = {}
     for name, axes in {"encoder._weight": "L d", "encoder._bias": "L", "tied_bias": "d"}.items():
@@ -186,13 +186,13 @@ def _dn_cbm(reading: Reading) -> Release:
 
 
 def _splice(reading: Reading) -> Release:
-    mean = reading.file(reading.only(r"means/[^/]*_image\.pt", "means", "Leave the one in that is meant")).take("", "d")
+    mean = reading.file(reading.only(r"means/[^/]*_image\.pt", "means", "Pass a folder with one")).take("", "d")
     if not reading.matching(r"embeddings/.*\.pt"):
         raise reading.error(
             "holds the mean and the words of SpLiCE but no embeddings of the words, which its first run writes. "
             "`ConceptBank.from_text` makes a bank of words with the same CLIP model"
         )
-    path = reading.only(r"embeddings/.*_embeddings\.pt", "embeddings", "Leave the one in that is meant")
+    path = reading.only(r"embeddings/.*_embeddings\.pt", "embeddings", "Pass a folder with one")
     rows = reading.file(path).take("", "L d")
     words = next((p for p in reading.matching(r"vocab/[^/]*\.txt") if f"_{p.stem}_" in path.name), None)
     # The most frequent words, which are the concepts, are the last lines.

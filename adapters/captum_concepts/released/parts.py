@@ -139,13 +139,14 @@ class Reading:
         if files:
             shown = list_some(path.relative_to(self.path) for path in files)
             raise self.error(f"holds several {what}: {shown}. {remedy}")
-        raise self.error(f"holds no {what}")
+        raise self.error(f"holds no {what} under a known name. {remedy}")
 
     def file(self, path: str | Path) -> Tensors:
-        """Return the tensors of a file, one alone under an empty name."""
-        path = self.path / path
-        if not path.exists():
-            raise self.error(f"is not complete: there is no {path.relative_to(self.path)} in it")
+        """Return the tensors of a file, one alone under an empty name; a name is that of a file in the folder."""
+        if isinstance(path, str):
+            if path not in self.files:
+                raise self.error(f"is not complete: there is no {path} in it")
+            path = self.files[path]
         found = read_objects(path)
         return Tensors(path, found if isinstance(found, Mapping) else {"": found}, self.sizes)
 

@@ -345,7 +345,7 @@ def _read_zip(file: io.BufferedReader, size: int) -> Any:
         def content(name: str, expected: int | None = None) -> bytes:
             record = records[f"{root}{name}"]
             # torch.save compresses nothing; a few bytes of zip could be gigabytes.
-            if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
+            if record.file_size != record.compress_size:
                 raise UnreadableError("it is compressed, which torch.save does not do")
             if record.file_size > size or expected not in (None, record.file_size):
                 raise UnreadableError(_CLAIMS)
