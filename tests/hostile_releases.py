@@ -103,6 +103,9 @@ def write_code(root: Path, backbone: nn.Module) -> Cases:
         module.classifier._modules["a"] = module.classifier._modules["b"] = module
         whole("circle.ckpt", module, "classifier.weight")
         module.classifier, module.names = nn.Linear(w.L, 3), [runs] * w.L
+        module.backbone_name = ()
+        for _ in range(60):  # the text of it would have 2 ** 60 brackets
+            module.backbone_name = (module.backbone_name, module.backbone_name)
         whole("system_as_names.ckpt", module, "does not name")
     command = text(f"touch {ran}")
     system = name("os", "system")
@@ -182,6 +185,8 @@ def write_memory(root: Path) -> Cases:
     pickled("copies.pkl", name("collections", "OrderedDict") + b"\x94" + pairs + b"\x94" + encode * 50_000, "a dict")
     pickled("persistent.pkl", storage())
     array = _array(b"\x00" * 8, (10**12,))
+    long = _array(b"\x00" * 8, (2**70,))
+    pickled("long.pkl", b"}" + text("a") + b"(" + long + b"NNK\x00}ts", "no bank of post-hoc CBM")
     pickled("array.pkl", b"}" + text("a") + b"(" + array + b"NNK\x00}ts", "no bank of post-hoc CBM")
     four = {"data/0": bytes(16)}
     zipped("stride.ckpt", tensor((10**12,), (0,), storage()), four, CLAIMS)
@@ -279,6 +284,7 @@ def write_wrong(root: Path, backbone: nn.Module) -> Cases:
         "narrow.pkl": {"a": (torch.zeros(1, 3).numpy(), 1, 1, 0, {}), "b": (torch.zeros(1, 4).numpy(), 1, 1, 0, {})},
         "five.pkl": {"a": (1, 2, 3, 4, 5)},
         "no_intercept.pkl": {"a": (torch.zeros(1, 3).numpy(), 1, 1, None, {})},
+        "huge_intercept.pkl": {"a": (torch.zeros(1, 3).numpy(), 1, 1, 10**400, {})},
     }.items():
         written(title, pickle.dumps(value), "to have shape (d)" if title == "narrow.pkl" else "no bank of post-hoc CBM")
 

@@ -124,18 +124,19 @@ def _standardised(reading: Reading, layers: list[Layer], mean: Tensor, std: Tens
     # (W x + b - mean) / std is one linear layer, so that there are maps of it.
     weight, bias = layers[-1]
     layers = [*layers[:-1], (weight / std[:, None], (bias - mean) / std)]
-    backbone = ""
+    backbone: object = None
     if "args.txt" in reading.files:
         try:
             arguments = parse_json(reading.text("args.txt", "Arguments"))
         except ValueError as error:
             raise ValueError(f"{reading.path / 'args.txt'} is no JSON: {error}.") from error
-        backbone = str(arguments.get("backbone")) if isinstance(arguments, dict) else ""
+        backbone = arguments.get("backbone") if isinstance(arguments, dict) else None
     return Release(layers, [final], names=names, normalisation=_by_start(_LABEL_FREE, backbone))
 
 
-def _by_start(known: Mapping[str, Normalisation], backbone: str) -> Normalisation | None:
-    return next((normalisation for start, normalisation in known.items() if backbone.startswith(start)), None)
+def _by_start(known: Mapping[str, Normalisation], backbone: object) -> Normalisation | None:
+    name = backbone if isinstance(backbone, str) else ""
+    return next((normalisation for start, normalisation in known.items() if name.startswith(start)), None)
 
 
 def _whole_backbone(reading: Reading) -> dict[str, Tensor]:
@@ -229,7 +230,8 @@ def _number(value: object) -> float | None:
     """Return a number of a file, whether Python's or an array of one; None for anything else."""
     if (array := to_array(value)) is not None and array.size == 1:
         return float(array.reshape(()))
-    return float(value) if isinstance(value, int | float) else None
+    # A whole number of a file may have millions of digits.
+    return float(value) if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53) else None
 
 
 def _pcbm(reading: Reading) -> Release:
@@ -266,7 +268,7 @@ def _pcbm(reading: Reading) -> Release:
         residual=extra,
         names=texts_of(linear.member("names")),
         class_names=None if class_names is None else distinguish(class_names),
-        normalisation=_by_start(_POST_HOC, str(linear.member("backbone_name"))[:100]),
+        normalisation=_by_start(_POST_HOC, linear.member("backbone_name")),
         warnings=warnings,
     )
 

@@ -108,7 +108,7 @@ def to_array(value: object) -> np.ndarray[Any, Any] | None:
         return None
     try:
         return np.frombuffer(raw, f"{ends}{code}").reshape(shape, order=order)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
 
 
