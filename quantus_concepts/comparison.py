@@ -30,7 +30,7 @@ from quantus_concepts.metrics.concepts.names import (
     CLASS_IMPORTANCE,
     DENSITY,
 )
-from quantus_concepts.summary import ANY_METHOD
+from quantus_concepts.summary import ANY_METHOD, OF_ITEMS
 
 if TYPE_CHECKING:
     from quantus_concepts.evaluation import Evaluation
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 COMPARED = ("model", "method")
 #: Columns that are no variant of a metric.
 FACTS = frozenset({"image", "label", "class", "predicted", "value", "reason", "item"})
+#: Importances whose correlation with what people say of classes depends neither on the zero nor on the unit of values.
+WITHOUT_ZERO = ("weight", "value")
+#: Why a row has no p-value, "" if it has one; no column of the result.
+_WHY = "_why"
+FEW_CLASSES = "fewer than three classes that both models predict correctly, or no truth is left without one of them"
 NUMBERS = ["value_a", "value_b", "difference", "low", "high", "n", "undefined", "p", "p_adjusted"]
 
 
@@ -100,11 +105,21 @@ def compare(
         If rows of the two do not match (the message says how many), images have other labels, a row is there twice,
         there are no two models or methods, a cluster or column is missing, or `adjust` is unknown.
 
+    Warns
+    -----
+    UserWarning
+        If metrics are left out, or a row has no interval and no p-value, with the reason: all images are in one
+        cluster, for instance.
+
     Notes
     -----
     Tables of several seeds need a column ``seed``: there is then a row for each. For one interval over images and seeds
     take `functional.seeds_interval` of the differences (S, N),
     ``table.pivot(index="seed", columns="image", values="value")`` of the first less that of the second.
+
+    Scores by weight, value and contribution depend on what a value of 0 and a unit of it mean (column ``convention``):
+    where two models differ in it, as margins and probabilities do, the row is left out with a warning. Of CGIM by value
+    and by weight the correlation over classes is compared still, which does not depend on it.
 
     Rows of "class importance", which `score_concepts` gives, have ``label`` (the number of a class), ``item`` (a
     concept) and ``explanation``; rows of "class concepts" the same without an explanation. NaN marks a class without a
@@ -136,16 +151,30 @@ def compare(
         pairs = [pair if names is None else replace(pair, a=str(names[0]), b=str(names[1]))]
     else:
         pairs = list(_pairs_of_table(first, by, reference))
-    rows = [row for pair in pairs for row in _compare_pair(pair, clusters, strict=b is not None)]
+    rows, conventions = list[dict[str, Any]](), dict[str, None]()
+    for pair in pairs:
+        *tables, other = of_one_convention(pair.first, pair.second)
+        conventions |= dict.fromkeys(other)
+        if all(map(len, tables)):
+            pair = replace(pair, first=tables[0], second=tables[1])
+            rows += _compare_pair(pair, clusters, strict=b is not None)
+    if conventions:
+        warn_user(
+            f"Left out of the comparison, since importance is counted from different zeros: {', '.join(conventions)}. "
+            "Compare by 'effect', which does not depend on them."
+        )
     if left_out:
         warn_user(
-            "Left out of the comparison, without one score for each image or an interval: "
+            "Left out of the comparison, without one score for each image: "
             f"{', '.join(sorted(left_out))}. For CGIM pass tables of "
             "`score_concepts(..., class_concepts=..., per_image=True)`."
         )
     if not rows:
         raise ValueError("Expected metrics and variants that both sides have but there is none.")
-    result = pd.DataFrame(rows)
+    for why, those in pd.DataFrame(rows).groupby(_WHY, sort=False):
+        if why:
+            warn_user(f"No interval and no p-value of {', '.join(those['metric'].unique())}: {why}.")
+    result = pd.DataFrame(rows).drop(columns=_WHY)
     result["p_adjusted"] = adjust_p_values(result["p"].to_numpy(), adjust)
     variants = [name for name in result if name not in ("metric", "a", "b", *NUMBERS)]
     filled = [name for name in variants if (result[name].notna() & (result[name].astype(str) != "")).any()]
@@ -191,8 +220,7 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> tuple[pd.DataFrame, 
     is_array = clusters is not None and not isinstance(clusters, str)
     n_images = len(to_numpy(clusters).ravel()) if is_array else lengths.most_common(1)[0][0]
     summary = scores.summary
-    # CGIM and others have a score for each concept, and no interval.
-    of_items = {*summary.loc[summary["low"].isna() & (summary["n"] > 1), "metric"]}
+    of_items = summary.attrs.get(OF_ITEMS, ())
     calls = summary["call"] if "call" in summary else pd.Series("", summary.index)
     summarised = {*zip(summary["method"], summary["metric"], calls, strict=True)}
     of_any = {(metric, call) for method, metric, call in summarised if method == ANY_METHOD}
@@ -209,6 +237,22 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> tuple[pd.DataFrame, 
     if not parts:
         raise ValueError(f"Expected the evaluation to have metrics with a score for each of {n_images} images.")
     return pd.concat(parts.values(), ignore_index=True), left_out
+
+
+def of_one_convention(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """Return two tables without the scores whose importance is counted from different zeros, and the names of these."""
+    if "convention" not in first or "convention" not in second:
+        return first, second, []
+    keys = [name for name in ("metric", "explanation", "model") if name in first and name in second]
+    own, theirs = (table[[*keys, "convention"]].fillna("").drop_duplicates() for table in (first, second))
+    both = own.merge(theirs, on=keys)
+    other = both[both["convention_x"] != both["convention_y"]]
+    other = other[(other["metric"] != CLASS_IMPORTANCE) | ~other["explanation"].isin(WITHOUT_ZERO)]
+    left_out = pd.MultiIndex.from_frame(other[keys])
+    kept = (table[~pd.MultiIndex.from_frame(table[keys].fillna("")).isin(left_out)] for table in (first, second))
+    names = other["metric"].where(other["metric"] != CLASS_IMPORTANCE, CGIM)
+    rows = zip(names, other["explanation"], other["convention_x"], other["convention_y"], strict=True)
+    return (*kept, [f"{metric} by {kind} ({a or 'unknown'}, {b or 'unknown'})" for metric, kind, a, b in rows])
 
 
 def _names(table: pd.DataFrame, column: str) -> list[Any]:
@@ -267,9 +311,20 @@ def _compare_pair(pair: _Pair, clusters: Any, *, strict: bool) -> Iterator[dict[
         for _, rows in matched.groupby(variants, sort=False, dropna=False):
             members = None if groups is None else groups[rows.index]
             result = paired_difference(rows["value_a"].to_numpy(), rows["value_b"].to_numpy(), members)
-            yield {**rows[variants].iloc[0].to_dict(), **_numbers(pair, result)}
+            why = _undecided(rows, members) if np.isnan(result.p) else ""
+            yield {**rows[variants].iloc[0].to_dict(), **_numbers(pair, result), _WHY: why}
     if of_classes[0].any() or of_classes[1].any():
         yield from _compare_classes(pair, pair.first[of_classes[0]], pair.second[of_classes[1]])
+
+
+def _undecided(rows: pd.DataFrame, clusters: np.ndarray | None) -> str:
+    """Return why the scores of images, in rows, have no p-value."""
+    paired = (rows["value_a"] - rows["value_b"]).notna().to_numpy()
+    if paired.sum() < 2:
+        return "fewer than two images have both scores"
+    if clusters is not None and len({*clusters[paired].tolist()}) < 2:
+        return "all images are in one cluster; pass `clusters=None` if they do not depend on each other"
+    return "all images have the same difference, which says nothing of its spread"
 
 
 def _image_facts(table: pd.DataFrame) -> set[str]:
@@ -362,6 +417,7 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
             "belong to no model: to compare the models of one table pass the whole table, `compare(scores)`."
         )
     theirs, others = (_matrices(table[table["metric"] == CLASS_IMPORTANCE]) for table in (first, second))
+    conventions = [_conventions(table) for table in (first, second)]
     for explanation in (name for name in theirs if name in others):
         pairs = [truth, theirs[explanation], others[explanation]]
         sides = [(f"the rows of {pair.a!r}", pairs[1]), (f"the rows of {pair.b!r}", pairs[2])]
@@ -373,10 +429,20 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
                 f"{CLASS_CONCEPTS!r} but {'; '.join(dict.fromkeys(lost))}. Pass the whole table."
             )
         class_concepts, a, b = (torch.tensor(matrix.to_numpy(float)) for matrix in pairs)
+        convention, other = (of_table.get(explanation, "") for of_table in conventions)
         for metric, centred in ((CGIM, False), (CGIM_CORRELATION, True)):
             for per in ("concept", "class"):
-                result = cgim_difference(a, b, class_concepts, per, centred)
-                yield {"metric": metric, "explanation": explanation, "item_kind": per, **_numbers(pair, result)}
+                if convention == other or (centred and per == "concept"):
+                    about = {"metric": metric, "explanation": explanation, "item_kind": per}
+                    about |= {"convention": convention} if convention == other else {}
+                    result = cgim_difference(a, b, class_concepts, per, centred)
+                    yield about | _numbers(pair, result) | {_WHY: FEW_CLASSES if np.isnan(result.p) else ""}
+
+
+def _conventions(table: pd.DataFrame) -> dict[str, str]:
+    """Return what each explanation's importance is counted from."""
+    known = table[["explanation", "convention"]].fillna("") if {"explanation", "convention"} <= {*table} else None
+    return {} if known is None else dict(known.itertuples(index=False, name=None))
 
 
 def _lost(name: str, matrix: pd.DataFrame, whole: pd.DataFrame) -> Iterator[str]:

@@ -29,7 +29,7 @@ from quantus_concepts.metrics.host.checks import check_explainer
 from quantus_concepts.metrics.host.model import ensure_block, models_of_random_banks
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.summary import ANY_METHOD, SUMMARY_COLUMNS, Control, summary_row, with_control
+from quantus_concepts.summary import ANY_METHOD, OF_ITEMS, SUMMARY_COLUMNS, Control, summary_row, with_control
 
 #: An explanation method: a dict for `quantus.explain`, a function, or attributions.
 Method = Mapping[str, object] | Callable[..., object] | np.ndarray
@@ -203,6 +203,7 @@ def evaluate(
     results_by_method: dict[str, dict[str, dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
     rows_of_any = dict[tuple[str, str], dict[str, Any]]()
+    of_items = dict[str, None]()
     guards: dict[str, _Guard] = {}
     with evaluation_mode(model), ensure_block():
         for method, value in bar(xai_methods.items(), "evaluating", show=display_progressbar, unit="method"):
@@ -217,6 +218,8 @@ def evaluate(
                 for call, outcome in zip(calls, outcomes, strict=True):
                     scores = outcome.scores if agg_func is None else outcome.aggregate(agg_func)
                     results_by_method[method][name][call] = scores
+                    if outcome.record is not None and not outcome.record.of_samples:
+                        of_items[name] = None
                     row_of = partial(
                         summary_row, metric=name, scores=outcome.scores, record=outcome.record, clusters=y_batch
                     )
@@ -233,11 +236,14 @@ def evaluate(
     summary = pd.DataFrame([*rows_of_any.values(), *rows], columns=[*SUMMARY_COLUMNS, "call"])
     if len(calls) > 1:
         parts = [with_control(part, metrics, controls[call]) for call, part in summary.groupby("call", sort=False)]
-        return Evaluation(results_by_method, pd.concat(parts, ignore_index=True))
+        summary = pd.concat(parts, ignore_index=True)
+        summary.attrs[OF_ITEMS] = [*of_items]
+        return Evaluation(results_by_method, summary)
     (only,) = calls
     control = controls[only]
     results = {method: {name: scores[only] for name, scores in of.items()} for method, of in results_by_method.items()}
     summary = with_control(summary.drop(columns="call"), metrics, control)
+    summary.attrs[OF_ITEMS] = [*of_items]
     return Evaluation(pd.DataFrame.from_dict(results) if return_as_df else results, summary)
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from captum_concepts.support.checks import check_kind
 from captum_concepts.support.files import printable, quote
 from quantus_concepts.metrics.concepts.names import INTERVENED, RANDOM_RANGE
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
-from quantus_concepts.verdicts import RANKINGS, with_verdicts
+from quantus_concepts.verdicts import BY_CONVENTION, RANKINGS, with_verdicts
 
 #: Means of scores that cancel miss 0 by so much.
 _ROUNDING = 1e-15
-#: The ranking of a headline, fixed before looking.
-RANKING = RANKINGS[0]
+#: What a number and the range of its random banks have in common.
+_BANK_KEYS = ("metric", "explanation", "set", "l", "alpha", "item_kind", "item")
 
 #: Columns that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "difference": ("low", "high"), "control": ("control_low", "control_high")}
@@ -134,8 +136,10 @@ def escape_latex(text: object) -> str:
 def headline(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that a reader wants of a long table, with verdicts: one for each metric of a model or method.
 
-    Of a metric's variants it is that over all images, of the contribution, with the smallest ``l`` and ``alpha``;
-    without single concepts and classes, baselines and intervened numbers. The ranking is fixed before looking.
+    Of a metric's variants it is that over all images, with the smallest ``l`` and ``alpha``, by the effect and, below
+    it, by the value: these rankings are fixed before looking. A metric that has neither stands there by contribution,
+    without a range and a verdict, since it depends on where the zero of the values is. Single concepts and classes,
+    baselines and intervened numbers are left out.
 
     Parameters
     ----------
@@ -145,10 +149,11 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Some of its rows, about ten for a table of `score_concepts`; columns that hold nothing are left out. Where the
-        table has random banks, ``random`` is their mean and ``random_low`` to ``random_high`` their range beside each
-        number, and ``verdict`` says whether it lies above, within or below (`quantus_concepts.verdicts.RULE`): "no
-        verdict" for a model that knows neither its classes nor its concepts.
+        Some of its rows, about fifteen for a table of `score_concepts`; columns that hold nothing are left out. Where
+        the table has random banks, ``random`` is their mean and ``random_low`` to ``random_high`` their range beside
+        each number, ``verdict`` says whether it lies above, within or below (`quantus_concepts.verdicts.RULE`), and
+        ``why`` what speaks against a verdict or against praise: "no verdict" stands for an "above" of a model that does
+        not know its concepts, "–" where random banks are no baseline.
 
     Raises
     ------
@@ -171,31 +176,65 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
             f"Expected argument `table` to have a column `metric` but it has {[str(name) for name in table]}. Pass "
             "what `summarise` returns, or a `score_` function that sums up."
         )
-    rows = table[table["metric"] != INTERVENED]
-    for name, choices in {"explanation": (RANKING,), "item_kind": ("concept",)}.items():
-        if name in rows:
-            rows = rows[rows[name].isna() | rows[name].astype(str).isin(("", *choices))]
+    is_range = table["what"] == RANDOM_RANGE if "what" in table else pd.Series(False, table.index)
+    has_banks = bool(is_range.any())
+    rows = with_verdicts(_with_banks(table[~is_range], table[is_range])) if has_banks else table
+    rows = rows[rows["metric"] != INTERVENED]
+    for name in ("item", "baseline"):
+        rows = rows[_is_one_of(rows, name, ())]
+    rows = rows[_is_one_of(rows, "item_kind", ("concept",))]
     about = [name for name in ("model", "method", "metric") if name in rows]
+    if "explanation" in rows:
+        rows = _by_ranking(rows, about)
+        about = [*about, "explanation"]
+        if has_banks:
+            of_convention = rows["explanation"].isin(BY_CONVENTION)
+            rows = rows.assign(
+                **{name: rows[name].mask(of_convention) for name in ("random", "random_low", "random_high")},
+                against=rows["against"].mask(of_convention, ""),
+            )
+    order = {name: place for place, name in enumerate(rows.index)}
     rows = rows.sort_values([name for name in ("l", "alpha", "set") if name in rows], kind="stable")
-    for name in {"item", "baseline"} & {*rows}:
-        rows = rows[rows[name].isna() | (rows[name].astype(str) == "")]
-    is_range = rows["what"] == RANDOM_RANGE if "what" in rows else pd.Series(False, rows.index)
-    banks, rows = (rows[chosen].drop_duplicates(about).sort_index() for chosen in (is_range, ~is_range))
-    if len(banks):
-        rows = with_verdicts(_with_banks(rows, banks))
+    rows = rows.drop_duplicates(about)
+    rows = rows.loc[sorted(rows.index, key=order.__getitem__)].drop(columns="random_convention", errors="ignore")
     return rows[[name for name in rows if name == "value" or _has_content(rows[name])]]
+
+
+def _is_one_of(rows: pd.DataFrame, name: str, choices: Sequence[str]) -> pd.Series:
+    """Return which rows have one of these names in a column, or none."""
+    if name not in rows:
+        return pd.Series(True, rows.index)
+    return rows[name].isna() | rows[name].astype(str).isin(("", *choices))
+
+
+def _by_ranking(rows: pd.DataFrame, about: Sequence[str]) -> pd.DataFrame:
+    """Return rows of the fixed rankings, the first one first; the contribution of a metric that has none of them."""
+    ranking = rows["explanation"].fillna("").astype(str)
+    fixed = ranking.isin(("", *RANKINGS))
+    has_fixed = fixed.groupby([rows[name] for name in about], sort=False, dropna=False).transform("any")
+    rows = rows[fixed | (~has_fixed & (ranking == "contribution"))]
+    # Metrics stay in their order, and rankings of one metric change places.
+    metric = rows.groupby(list(about), sort=False, dropna=False).ngroup()
+    place = rows["explanation"].map({name: place for place, name in enumerate(RANKINGS)}).fillna(0)
+    return rows.iloc[np.lexsort((place, metric))]
 
 
 def _with_banks(rows: pd.DataFrame, banks: pd.DataFrame) -> pd.DataFrame:
     """Put the mean and the range of the random banks, of each model or of all, beside its numbers."""
-    known = {(row["model"], row["metric"]): row for row in banks.to_dict("records")}
+    keys = [name for name in _BANK_KEYS if name in rows]
+
+    def names(row: Mapping[Hashable, Any]) -> tuple[str, ...]:
+        return tuple(str(row[name]) for name in keys)
+
+    known = {(row["model"], *names(row)): row for row in banks.to_dict("records")}
     shared = next((name for name in banks["model"] if not name.startswith(f"{RANDOM_BANKS} of ")), "")
-    found = [
-        known.get((f"{RANDOM_BANKS} of {model}", metric), known.get((shared, metric), {}))
-        for model, metric in zip(rows["model"], rows["metric"], strict=True)
-    ]
+    found = []
+    for row in rows.to_dict("records"):
+        own = known.get((f"{RANDOM_BANKS} of {row['model']}", *names(row)), known.get((shared, *names(row)), {}))
+        found.append(own if not row.get("baseline") else {})
     ends = {"random": "value", "random_low": "low", "random_high": "high"}
-    return rows.assign(**{name: [float(row.get(end, math.nan)) for row in found] for name, end in ends.items()})
+    numbers = {name: [float(row.get(end, math.nan)) for row in found] for name, end in ends.items()}
+    return rows.assign(**numbers, random_convention=[str(row.get("convention", "")) for row in found])
 
 
 def _as_table(table: pd.DataFrame | pd.Series) -> pd.DataFrame:
@@ -251,12 +290,13 @@ def _cells(table: pd.DataFrame, place: int, digits: int, escape: Callable[[objec
         return [head, *("" if pd.isna(cell) else escape(cell) for cell in column)], False
     if pd.api.types.is_integer_dtype(column) or name in ("l", "alpha"):
         return [head, *("" if pd.isna(cell) else f"{cell:.10g}" for cell in column)], True
-    texts = [_round_text(cell, digits) or ("undefined" if name == "value" else "") for cell in column]
+    is_latex = escape is escape_latex
+    texts = [_round_text(cell, digits, is_latex) or ("undefined" if name == "value" else "") for cell in column]
     low, high = INTERVALS.get(name, ("", ""))
     if low not in table or high not in table:
         return [head, *texts], True
     spans = [
-        f" ({_round_text(least, digits)} to {_round_text(most, digits)})" if least <= most else ""
+        f" ({_round_text(least, digits, is_latex)} to {_round_text(most, digits, is_latex)})" if least <= most else ""
         for least, most in zip(table[low], table[high], strict=True)
     ]
     return [head, *(text + span for text, span in zip(texts, spans, strict=True))], False
@@ -269,12 +309,12 @@ def _pad_cells(cells: list[str], right: bool) -> list[str]:
     return [head, f"{'-' * (width - 1)}:" if right else f":{'-' * (width - 1)}", *body]
 
 
-def _round_text(number: float, digits: int) -> str:
-    """Return a number with so many digits, and one that they would make a 0 by its power of ten."""
+def _round_text(number: float, digits: int, is_fixed: bool) -> str:
+    """Return a number with so many digits; unless fixed, one that they would make a 0 by its power of ten."""
     if pd.isna(number):
         return ""
     value = 0.0 if abs(number) <= _ROUNDING else float(number)
-    return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else f"{value:.{digits}f}"
+    return f"{value:.1e}" if not is_fixed and 0 < abs(value) < 0.5 * 10**-digits else f"{value:z.{digits}f}"
 
 
 #: What LaTeX prints as these signs.

@@ -20,6 +20,8 @@ from quantus_concepts.metrics.host.rows import score_row
 Control = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 #: The method, in the summary of an evaluation, of scores that do not depend on the explanation.
 ANY_METHOD = "any method"
+#: Under which name the summary of an evaluation holds the metrics whose scores are of concepts or classes.
+OF_ITEMS = "metrics of concepts or classes"
 SUMMARY_COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
@@ -62,7 +64,8 @@ def summarise(
     TypeError
         If `results` are not of such a form.
     ValueError
-        If `metrics` or `control` names what `results` do not hold.
+        If `metrics` or `control` names what `results` do not hold, or no result has as many scores as there are
+        `clusters`.
 
     See Also
     --------
@@ -78,6 +81,7 @@ def summarise(
     [0.75]
     """
     table = _checked_results("results", results, metrics)
+    _check_clusters(clusters, table, metrics)
     rows = [
         _row(method, metric, scores, _record_of(metrics[metric], scores), clusters)
         for method, of_method in table.items()
@@ -160,6 +164,24 @@ def _checked_results(name: str, results: Any, metrics: Mapping[str, object]) -> 
     if unknown:
         raise ValueError(f"Expected argument `metrics` to hold every metric of `{name}` but {unknown} are not in it.")
     return {method: dict(of_method) for method, of_method in results.items()}
+
+
+def _check_clusters(clusters: Numbers | None, results: Mapping[str, Mapping[str, Any]], metrics: Any) -> None:
+    """Raise for clusters of which there are not as many as scores of samples in any result."""
+    if clusters is None:
+        return
+    scored = [(_record_of(metrics[name], scores), scores) for of in results.values() for name, scores in of.items()]
+    lengths = {
+        values.size
+        for record, scores in scored
+        if (values := _flat(scores) if record is None else record.values) is not None
+        and (record is None or record.of_samples)
+    }
+    n = to_numpy(clusters).size
+    if lengths and n not in lengths:
+        raise ValueError(
+            f"Expected argument `clusters` to hold one cluster for each sample, {max(lengths)}, but got {n}."
+        )
 
 
 def _record_of(metric: object, scores: object) -> Record | None:

@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,19 @@ from captum_concepts.bank.directions import Fitting, fit_drawn
 from captum_concepts.bank.folders import set_p_values
 from captum_concepts.tcav.score import permutation_score, random_splits
 from quantus_concepts.functional import (
+    adjust_p_values,
     baseline_range,
+    cgim,
     cgim_difference,
+    cgim_interval,
+    concept_auc,
+    concept_auc_interval,
     find_discoveries,
     interval,
     paired_difference,
     seeds_interval,
 )
+from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, vote_difference
 
 UNBOUNDED = (-math.inf, math.inf)
 Rng = np.random.Generator
@@ -113,6 +119,13 @@ def intervals(n: int) -> Iterator[Row]:
         scores = np.where(rng.random(anew.shape) < 0.8, images, anew).astype(float)
         return holds(seeds_interval(scores, clusters), mean)
 
+    def apart(rng: Rng, n_seeds: int) -> bool:
+        clusters = np.repeat(np.arange(40), 10)
+        truth = float(stats.norm.cdf(1.2 / math.sqrt(0.99 + deviation**2)))
+        images = 0.5 * rng.normal(size=40)[clusters] + 0.7 * rng.normal(size=400)
+        trainings = deviation * rng.normal(size=(n_seeds, 1)) + 0.5 * rng.normal(size=(n_seeds, 400))
+        return holds(seeds_interval((images + trainings > -1.2).astype(float), clusters), truth)
+
     def losses(rng: Rng, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
         clusters = clusters_of(rng, n_classes, size)
         return hits(rng, clusters, share, rho), clusters
@@ -156,6 +169,10 @@ def intervals(n: int) -> Iterator[Row]:
     for mean, rho in product((0.8, 0.95, 0.98), (0.1, 0.3)):
         counted = count(hits_over_seeds, (5, 10, 25), n, 13, int(100 * mean), int(10 * rho))
         data = f"three seeds, 0 and 1, mean {mean}, rho {rho}; 5 / 10 / 25 classes"
+        yield "`seeds_interval` in [0, 1]", data, ".95", counted
+    for deviation, of_accuracy in ((0.1, 0.02), (0.3, 0.06), (0.6, 0.13)):
+        counted = count(apart, seeds, n, 19, int(10 * deviation))
+        data = f"accuracies of the seeds differ by {of_accuracy:g} (deviation); {of_seeds}"
         yield "`seeds_interval` in [0, 1]", data, ".95", counted
     for rho in (0.0, 0.1, 0.3):
         counted = count(paired, classes, n, 6, int(10 * rho))
@@ -201,6 +218,37 @@ def of_classes(n: int) -> Iterator[Row]:
             counted.append(float(np.mean([holds((result.low, result.high), truth) for result in results])))
         name = "CGIM correlation" if centred else "CGIM"
         yield (f"`cgim_difference`, {name}", f"per {per}; 10 / 25 / 100 classes", ".95", counted)
+
+    counted = []
+    for n_classes in (6, 10, 25, 100):
+        rng = np.random.default_rng([n_classes, 1])
+        draws = [draw(rng, n_classes)[::2] for _ in range(n)]
+        truth = np.mean([float(cgim(*pair, centred=True).nanmean()) for pair in draws])
+        counted.append(float(np.mean([holds(cgim_interval(*pair), truth) for pair in draws])))
+    yield "`cgim_interval`, CGIM correlation", "per concept; 6 / 10 / 25 / 100 classes", ".95", counted
+
+    for strength, effect in ((0.8, 0.5), (0.36, 0.0), (3.2, 0.4)):
+        counted = []
+        for n_classes in (6, 10, 25, 100):
+            rng = np.random.default_rng([n_classes, 2])
+            worlds = [values_of_classes(rng, n_classes, strength, effect) for _ in range(n)]
+            means = [float(concept_auc(values, concepts).nanmean()) for values, concepts, _ in worlds]
+            found = [holds(concept_auc_interval(*world), float(np.mean(means))) for world in worlds]
+            counted.append(float(np.mean(found)))
+        data = f"concepts {strength:g} and classes {effect:g} deviations apart; 6 / 10 / 25 / 100 classes"
+        yield "`concept_auc_interval`", data, ".95", counted
+
+
+def values_of_classes(
+    rng: Rng, n_classes: int, strength: float, effect: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values and concepts (N, 12) of about 20 images a class, drawn with the classes, and the classes (N,)."""
+    shares, level = rng.beta(0.5, 1, (n_classes, 12)), rng.normal(0, effect, (n_classes, 12))
+    n = 20 * n_classes
+    more = rng.choice(n_classes, n - n_classes, p=rng.dirichlet(np.full(n_classes, 5.0)))
+    classes = np.concatenate([np.arange(n_classes), more])
+    concepts = (rng.random((n, 12)) < shares[classes]).astype(int)
+    return strength * concepts + level[classes] + rng.normal(size=(n, 12)), concepts, classes
 
 
 def of_draws(n: int) -> Iterator[Row]:
@@ -308,6 +356,60 @@ def of_tcav(n: int) -> Iterator[Row]:
     )
 
 
+def of_votes(n: int) -> Iterator[Row]:
+    """Yield the counts of the differences of votes on explainers."""
+
+    def votes(rng: Rng, n_raters: int, n_images: int, n_explainers: int = 2) -> np.ndarray:
+        # Raters are strict, images easy, and both differ in how much they like an explainer.
+        level = rng.normal(3, 0.7, n_images) + rng.normal(0, 0.5, (n_raters, 1))
+        shape = (n_explainers, n_raters, n_images)
+        parts = [(n_explainers, n_raters, 1), (n_explainers, 1, n_images)]
+        likes = [
+            0.5 / math.sqrt(2) * part * rng.normal(size=size) for part, size in zip(cases[which], parts, strict=True)
+        ]
+        liking = planted * (np.arange(n_explainers) == 0)[:, None, None] + likes[0] + likes[1]
+        given = np.clip(np.rint(level + liking + rng.normal(0, 0.6, shape)), MIN_VOTE, MAX_VOTE)
+        return np.where(rng.random(shape) < missing, np.nan, given)
+
+    def differs(rng: Rng, size: tuple[int, int]) -> bool:
+        return vote_difference(*votes(rng, *size)).p < 0.05
+
+    def wider(rng: Rng, size: tuple[int, int]) -> bool:
+        first, second = votes(rng, *size)
+        raters, images = np.indices(size)
+        ps = [
+            paired_difference(first.ravel(), second.ravel(), members.ravel(), UNBOUNDED).p
+            for members in (raters, images)
+        ]
+        return max(ps) < 0.05
+
+    def any_pair(rng: Rng, size: tuple[int, int]) -> bool:
+        given = votes(rng, *size, n_explainers=4)
+        ps = [vote_difference(a, b).p for a, b in combinations(given, 2)]
+        return bool((adjust_p_values(ps, "holm") < 0.05).any())
+
+    sizes = ((2, 12), (3, 12), (5, 12), (10, 12), (30, 40))
+    of_sizes = "2 x 12 / 3 x 12 / 5 x 12 / 10 x 12 / 30 x 40 raters x images"
+    planted, missing = 0.0, 0.0
+    # Whether raters and whether images differ in how much they like an explainer.
+    cases = {"alike": (0, 0), "raters differ": (1, 0), "images differ": (0, 1), "raters and images differ": (1, 1)}
+    for place, which in enumerate(cases):
+        counted = count(differs, sizes, n, 20, place)
+        yield "difference of votes on two explainers: its test", f"equally good, {which}; {of_sizes}", ".05", counted
+    counted = count(wider, sizes, n, 20, 3)
+    yield "the wider of two intervals, over raters or over images (do not use)", "the same", ".05", counted
+    missing = 0.5
+    counted = count(differs, sizes, n, 20, 4)
+    yield "difference of votes on two explainers: its test", "the same, half of the votes missing", ".05", counted
+    missing = 0.0
+    counted = count(any_pair, sizes, n // 2, 20, 5)
+    yield "any difference among four explainers (Holm)", f"equally good, {which}; {of_sizes}", "at most .05", counted
+    for planted in (0.5, 1.0):
+        counted = count(differs, sizes, n // 2, 21, int(10 * planted))
+        data = f"one is {planted:g} better, {which}; {of_sizes}"
+        yield "difference of votes on two explainers: found", data, "", counted
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a table."""
     lines = ["| interval or test | data | should be | counted |", "| --- | --- | --- | --- |"]
@@ -323,9 +425,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="A twentieth of the replicates.")
     n = 80 if parser.parse_args().quick else 1600
     torch.set_num_threads(1)
-    rows = [*intervals(n), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
+    rows = [*intervals(n), *of_votes(n // 2), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
     print(markdown(rows))
-    print(f"\nReplicates: {n:,}; half for `compare` of 0 and 1, a fifth for CGIM, twice for TCAV (an eighth by SVM).")
+    print(
+        f"\nReplicates: {n:,}; half for `compare` of 0 and 1 and for votes, a fifth for CGIM and concept AUC, twice for "
+        "TCAV (an eighth by SVM)."
+    )
 
 
 if __name__ == "__main__":

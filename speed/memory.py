@@ -55,7 +55,9 @@ def labels(rows: Tensor) -> Tensor:
 def small_model() -> PostHocCBM:
     network = SmallResNet(N_CLASSES, channels=32)
     bank = ConceptBank(torch.randn(N_CONCEPTS, 32, generator=generator()))
-    return PostHocCBM(network.features, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+    model = PostHocCBM(network.features, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+    model.absent_values = torch.zeros(N_CONCEPTS)
+    return model
 
 
 def gradient(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -102,6 +104,7 @@ def large_batch(what: str, n: int) -> Callable[[], object]:
     # Its maps are those of a ResNet-18, which would itself take most of the memory.
     backbone, bank = nn.Conv2d(3, 512, 32, stride=32), ConceptBank(torch.randn(n_concepts, 512, generator=random))
     model = PostHocCBM(backbone, bank, nn.Linear(n_concepts, n_classes), values="raw").eval()
+    model.absent_values = torch.zeros(n_concepts)
     images, classes = torch.rand(n, 3, size, size, generator=random), torch.randint(n_classes, (n,), generator=random)
     points = torch.rand(n, n_parts, 2, generator=random) * (size - 1)
     concepts = (torch.rand(n, n_concepts, generator=random) < 0.2).float()

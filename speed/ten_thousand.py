@@ -76,7 +76,9 @@ def resnet_cbm() -> PostHocCBM:
     """Build the paper's shape of model: ResNet-18, 112 concepts, 200 classes."""
     backbone = from_torchvision(torchvision.models.resnet18(weights=None).eval())
     bank = ConceptBank(torch.randn(N_CONCEPTS, 512, generator=generator()))
-    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval().to(DEVICE)
+    model = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+    model.absent_values = torch.zeros(N_CONCEPTS)
+    return model.to(DEVICE)
 
 
 def resnet18(seed: int = 0) -> nn.Module:

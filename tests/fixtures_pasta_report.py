@@ -15,7 +15,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.report import Report
 from quantus_concepts.studies.pasta.report import said_section, said_verdicts, training_report
 from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED, Plan, Trained, agreement, rater_rows
-from quantus_concepts.studies.pasta.votes import vote_means
+from quantus_concepts.studies.pasta.votes import vote_differences, vote_means
 
 ALL = tuple(QUESTIONS)
 
@@ -77,7 +77,7 @@ def made_outcome(
     parts = []
     for seed, split in plan.splits(ratings).items():
         rng = np.random.default_rng([seed, 5])
-        for question, column in zip(questions, plan.columns, strict=True):
+        for question, column in zip(questions, plan.columns(ratings), strict=True):
             vote = ratings.targets()[split.test, column]
             seen = 0.4 * np.nanmean(vote) + 0.6 * np.nan_to_num(vote, nan=3)
             scores = {model: seen + rng.normal(0, spread, len(vote)) for model, spread in spreads.items()}
@@ -96,5 +96,6 @@ def made_outcome(
 def made_report(ratings: RatedExplanations, encoder: str, *outcome: Any) -> Report:
     """Return the report of a made-up outcome with an encoder of some name."""
     means = vote_means(ratings, outcome[-1].questions)
-    first = said_verdicts(means, ratings), said_section(means, ratings, outcome[-1].questions)
+    compared = vote_differences(ratings, outcome[-1].questions)
+    first = said_verdicts(means, compared, ratings), said_section(means, compared, ratings, outcome[-1].questions)
     return training_report("Training", *outcome, types.SimpleNamespace(name=encoder), first=first)

@@ -13,8 +13,8 @@ import torch
 from quantus import Sparseness
 from torch import nn
 
-from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, Evaluation, compare, evaluate, plot_comparison
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
+from quantus_concepts import CEM, CGIM, Evaluation, compare, evaluate, plot_comparison, score_concepts
 from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference, seeds_interval
 from quantus_concepts.metrics import UsualMetrics, concept_state
 
@@ -158,6 +158,7 @@ def small_cbm(seed: int) -> PostHocCBM:
     with torch.no_grad():
         for parameter in cbm.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    cbm.absent_values = torch.zeros(4)
     return cbm
 
 
@@ -172,7 +173,7 @@ def test_evaluations() -> None:
     methods = {"values": values, "opposite": -values}
     metrics = {"CEM": CEM(PRESENT), "CGIM": CGIM(PRESENT[:2] * 0.9 + 0.05)}
     evaluation = evaluate(metrics, methods, head, values, LABELS.numpy())
-    with pytest.warns(UserWarning, match="without one score for each image or an interval: CGIM"):
+    with pytest.warns(UserWarning, match="without one score for each image: CGIM"):
         (row,) = compare(evaluation, clusters=LABELS).to_dict("records")
     first, second = (evaluation.results[name]["CEM"] for name in methods)
     expected = paired_difference(first, second, LABELS)
@@ -282,3 +283,107 @@ def test_clusters_in_an_array_need_images_by_number():
     ]
     with pytest.raises(ValueError, match=r"`image` to number the images.*but got '0.jpg'"):
         compare(*tables, clusters=labels)
+
+
+class TestConventions:
+    """Scores whose importance is counted from different zeros are not compared."""
+
+    IMAGES, CLASSES = torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3
+    SHOWN = (torch.rand(24, 3, generator=torch.Generator().manual_seed(1)) < 0.5).int()
+
+    def table(self, name: str, *explanations: str) -> pd.DataFrame:
+        layer, head = nn.Linear(4, 3), nn.Linear(3, 3)
+        generator = torch.Generator().manual_seed(len(name))
+        for part in (layer, head):
+            part.weight.data = torch.randn(part.weight.shape, generator=generator)
+        parts = {"features": nn.Identity(), "concept_layer": layer, "head": head, "pool": nn.Identity()}
+        model = BottleneckCBM(**parts, activation=None if name == "logits" else torch.sigmoid)
+        model.absent_values = None if name == "unknown" else torch.full((3,), -1.0)
+        metrics = UsualMetrics(top_l=[1], explanations=explanations)
+        shares = torch.eye(3) * 0.5 + 0.2
+        batches = [(self.IMAGES, self.CLASSES, self.SHOWN)]
+        return score_concepts({name: model}, batches, metrics, class_concepts=shares, per_image=True, baselines=False)
+
+    def test_only_what_has_one_zero_is_compared(self) -> None:
+        kinds = ("weight", "value", "contribution", "effect")
+        first, second = self.table("logits", *kinds), self.table("probabilities", *kinds)
+        with pytest.warns(
+            UserWarning, match=r"CEM by weight \(zero of the logit, probability\), .*CGIM by contribution"
+        ):
+            result = compare(first, second)
+        assert {*zip(result["metric"], result["explanation"], strict=True)} == {
+            ("accuracy", ""),
+            *((metric, "effect") for metric in ("CEM", "CEM gain", "CGIM", "CGIM correlation")),
+            # The correlation over classes depends neither on the zero nor on the unit.
+            *(("CGIM correlation", kind) for kind in ("value", "weight")),
+        }
+        by_value = result[(result["metric"] == "CGIM correlation") & (result["explanation"] == "value")]
+        assert by_value["item_kind"].tolist() == ["concept"]
+        assert {*result.loc[result["explanation"] == "effect", "convention"]} == {"absent level"}
+        # One convention, or none that is known: everything is compared.
+        assert len(compare(first, first.assign(model="other"))) > len(result)
+        plain = (each.drop(columns="convention") for each in (first, second))
+        assert len(compare(*plain)) > len(result)
+
+    def test_nothing_is_left(self) -> None:
+        first, second = (
+            table[table["metric"] == "CEM"] for table in (self.table("logits", "value"), self.table("odds", "value"))
+        )
+        with pytest.warns(UserWarning, match="from different zeros"), pytest.raises(ValueError, match="there is none"):
+            compare(first, second)
+
+
+def test_one_class_has_no_interval_and_a_reason() -> None:
+    """And what has a score for each image is compared, whatever its interval."""
+    labels, values = PRESENT[:, :4], torch.randn(12, 4, generator=torch.Generator().manual_seed(2)).numpy()
+    methods = {"values": values, "opposite": -values}
+    one = np.zeros(12, int)
+    # As many concepts as images: CGIM has as many scores, which are of concepts all the same.
+    square = torch.rand(12, 12, generator=torch.Generator().manual_seed(3)).numpy()
+    evaluation = evaluate({"CEM": CEM(labels)}, methods, nn.Linear(4, 2), values, one)
+    reason = "^No interval and no p-value of CEM: all images are in one cluster; pass `clusters=None`"
+    with pytest.warns(UserWarning, match=reason) as caught:
+        (row,) = compare(evaluation, clusters=one).to_dict("records")
+    assert len(caught) == 1
+    assert row["n"] == 12
+    assert np.isnan([row["low"], row["high"], row["p"]]).all()
+    assert "_why" not in row
+    independent = compare(evaluation, clusters=None)
+    assert independent["p"].notna().all()
+    of_concepts = evaluate(
+        {"CGIM": CGIM((square[:2] > 0.5) * 1.0, labels=LABELS), "CEM": CEM((square > 0.5) * 1)},
+        {"values": square, "opposite": -square},
+        nn.Linear(12, 2),
+        square,
+        LABELS.numpy(),
+    )
+    with pytest.warns(UserWarning, match="without one score for each image: CGIM"):
+        assert compare(of_concepts, clusters=LABELS)["metric"].tolist() == ["CEM"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "clusters", "why"),
+    [
+        ([1, np.nan, np.nan], [0, 1, np.nan], None, "fewer than two images have both scores"),
+        ([0.3, 0.4, 0.6], [0.1, 0.2, 0.4], None, "all images have the same difference"),
+        ([0.3, 0.4, np.nan], [0.2, 0.1, 0.4], [0, 0, 1], "all images are in one cluster"),
+    ],
+)
+def test_no_p_value_has_a_reason(first: list[float], second: list[float], clusters: list[int] | None, why: str) -> None:
+    images = {"metric": "CEM", "image": range(3)}
+    tables = [pd.DataFrame({"model": name, **images, "value": v}) for name, v in (("a", first), ("b", second))]
+    with pytest.warns(UserWarning, match=f"^No interval and no p-value of CEM: {why}"):
+        compare(*tables, clusters=clusters)
+
+
+def test_cgim_of_two_classes_has_a_reason() -> None:
+    keys = {"label": [0, 0, 1, 1], "item": ["x", "y"] * 2, "image": -1}
+    of_models = [
+        pd.DataFrame({"model": name, "metric": "class importance", "explanation": "weight", "value": values, **keys})
+        for name, values in (("a", [1, 0.1, 0, 0.9]), ("b", [0.3, 0.6, 0.5, 0.4]))
+    ]
+    truth = pd.DataFrame({"model": "", "metric": "class concepts", "explanation": "", "value": [1.0, 0, 0, 1], **keys})
+    with pytest.warns(
+        UserWarning, match="^No interval and no p-value of CGIM, CGIM correlation: fewer than three classes"
+    ):
+        compare(pd.concat([*of_models, truth]))

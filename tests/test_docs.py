@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
+from torch.utils.data import DataLoader
 
-from quantus_concepts import AVAILABLE_METRICS
+from captum_concepts import PostHocCBM, from_transformers
+from quantus_concepts import AVAILABLE_METRICS, UsualMetrics, headline, score_concepts
+from quantus_concepts.datasets import PaintedBirds
 
 METRICS = [metric.__name__ for metric in AVAILABLE_METRICS["Concepts"].values()]
 ROOT = Path(__file__).parent.parent
@@ -68,3 +72,39 @@ def test_examples_of_contributing_run(tmp_path: Path, monkeypatch: pytest.Monkey
     names: dict[str, Any] = {"__name__": __name__}
     for number, block in enumerate(blocks):
         exec(compile(block, f"CONTRIBUTING.md, block {number}", "exec"), names)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_callback_of_the_trainer_logs_its_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("accelerate", reason="the extra diffusion is not installed")
+    transformers = pytest.importorskip("transformers", reason="the extra hf is not installed")
+    # The folder tests/datasets, from which tests can import, is taken for the package datasets.
+    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
+    page = (DOCS / "training-loops.md").read_text("utf-8")
+    (source,) = re.findall(r"```python\n(class ConceptScores\(TrainerCallback\):\n.*?)```", page, flags=re.DOTALL)
+    birds = PaintedBirds(48, "test", image_size=32, n_classes=4, n_concepts=12, keep=True)
+    loader = DataLoader(birds, 16)  # type: ignore[arg-type]
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=4, **size)
+
+    def concept_model(model: nn.Module) -> PostHocCBM:
+        return PostHocCBM.fit(
+            from_transformers(model), loader, names=birds.concept_names, n_pos=9, n_neg=9, min_images=5, random_banks=0
+        )
+
+    names: dict[str, Any] = {"TrainerCallback": transformers.TrainerCallback, "concept_model": concept_model}
+    names |= {"score_concepts": score_concepts, "UsualMetrics": UsualMetrics, "headline": headline}
+    exec(source, names)
+    samples = [{"pixel_values": bird.image, "labels": bird.label} for bird in birds]
+    settings = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
+    trainer = names["trainer"] = transformers.Trainer(
+        model=transformers.ViTForImageClassification(config),
+        args=transformers.TrainingArguments(tmp_path, max_steps=1, eval_strategy="steps", eval_steps=1, **settings),
+        train_dataset=samples,
+        eval_dataset=samples,
+        callbacks=[names["ConceptScores"](loader)],
+    )
+    trainer.train()
+    (scores,) = (entry for entry in trainer.state.log_history if "CEM" in entry)
+    assert scores["step"] == 1
+    assert 0 <= scores["CEM"] <= 1

@@ -170,6 +170,10 @@ def test_classes_are_clusters_as_in_a_comparison(call):
     for name in scores:
         assert tuple(summary.loc[name, ["low", "high"]]) == interval(scores[name]["hit"], (0, 1), classes)
     # As independent images the intervals are disjoint, where the paired difference shows nothing.
+    with pytest.raises(ValueError, match=f"one cluster for each sample, {len(classes)}, but got {len(classes) - 1}"):
+        summarise(scores, {"hit": None}, clusters=classes[:-1])
+    # Some metrics score something else than samples.
+    summarise(scores | {"other": {"hit": [1.0, 0.0]}}, {"hit": None}, clusters=classes)
     alone = summarise(scores, {"hit": None}).set_index("method")
     assert alone.loc["a", "low"] > alone.loc["b", "high"]
     assert paired_difference(scores["a"]["hit"], scores["b"]["hit"], classes).p > 0.05

@@ -64,6 +64,13 @@ def test_the_readme_tells_the_licence_of_every_dependency() -> None:
     assert {named(requirement) for requirement in (*INSTALLED, *EXTRAS["diffusion"])} <= listed
 
 
+def test_the_safe_versions_are_those_of_the_security_page() -> None:
+    table = re.findall(r"^\| ([\w-]+) \| (\d[\w.]*) \|", (ROOT / "SECURITY.md").read_text("utf-8"), re.MULTILINE)
+    lines = [line for line in (ROOT / "constraints-safe.txt").read_text("utf-8").splitlines() if line[:1] != "#"]
+    assert lines == [f"{name}>={version}" for name, version in table]
+    assert len(lines) > 10
+
+
 #: Calls that execute what a file or a text holds, whatever their arguments.
 EXECUTING = {
     *(f"{module}.{name}" for module in ("pickle", "joblib", "dill", "marshal") for name in ("load", "loads")),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
 import tomllib
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -68,3 +72,40 @@ def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:
 
     lines = (ROOT / "recipe" / "meta.yaml").read_text("utf-8").splitlines()
     assert [line for line in map(recipe_line, PROJECT["dependencies"]) if line not in lines] == []
+
+
+@pytest.fixture
+def tracked() -> set[str]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: nobody tracks what belongs to the project")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+
+
+def test_the_source_distribution_holds_what_git_tracks(tracked: set[str]) -> None:
+    shipped = {file.distribution_path for file in SdistBuilder(str(ROOT)).recurse_included_files()}
+    # Hatchling adds nothing; a file that was just made, and is not added to git yet, is there all the same.
+    assert tracked - shipped == set()
+
+
+def test_the_wheel_holds_both_packages_and_nothing_else(tracked: set[str]) -> None:
+    shipped = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+    packages = {
+        name.removeprefix("adapters/") for name in tracked if name.startswith(("quantus_concepts/", "adapters/"))
+    }
+    assert packages - shipped == set()
+    assert {name.partition("/")[0] for name in shipped} == {"quantus_concepts", "captum_concepts"}
+
+
+def test_the_package_page_leads_somewhere() -> None:
+    page = str(metadata("quantus-concepts").get_payload() or metadata("quantus-concepts")["Description"])
+    links = re.findall(r"\]\(([^)\s]+)\)", page)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert "pip install quantus-concepts\n" in page
+    assert "pip install .\n" not in page
+
+
+def test_the_placeholder_of_the_public_place_stands_in_one_file(tracked: set[str]) -> None:
+    texts = {name: (ROOT / name).read_bytes() for name in tracked if not name.startswith("tests/")}
+    assert [name for name, text in texts.items() if b"example.org" in text] == ["pyproject.toml"]

@@ -64,6 +64,10 @@ def test_markdown_by_hand(summary: pd.DataFrame) -> None:
     assert cells[2:] == [["undefined", "1", "True"], ["1.0e-07", "3", "False"], ["0.000", "", "True"]]
     # What misses 0 by rounding is 0.
     assert to_markdown(pd.Series([-3.7e-17])).splitlines()[2] == "| 0.000 |"
+    # An interval of width 0 is one; ends that are not known, or in the wrong order, are none.
+    ends = pd.DataFrame({"value": [1.0, 0.5, 0.5], "low": [1.0, math.nan, 0.6], "high": [1.0, 1.0, 0.4]})
+    cells = [line.split("|")[1].strip() for line in to_markdown(ends, 1).splitlines()]
+    assert cells[2:] == ["1.0 (1.0 to 1.0)", "0.5", "0.5"]
     pivot = pd.DataFrame([[0.5, 1.0]], index=pd.Index(["a"], name="method"), columns=["m", "n"])
     assert to_markdown(pivot, 1).splitlines()[2] == "| a      |  0.5 |  1.0 |"
 
@@ -96,29 +100,56 @@ def test_the_headline_is_one_number_a_metric() -> None:
     }
     batches = [(images, labels, concepts)]
     table = score_concepts({"my model": SharingConceptModel()}, batches, class_concepts=truth, **settings)
-    rows = headline(table).set_index("metric")
-    # All images are taken for one class, over which nothing correlates.
-    assert [*rows.index] == ["accuracy", "negative first", "CEM", "CEM gain", "CGIM", "CGIM correlation"]
-    assert rows["value"].isna().tolist() == [False] * 5 + [True]
+    rows = headline(table)
+    known = ["accuracy", "concept AUC", "concept AUC within predicted classes", "negative first"]
+    assert list(dict.fromkeys(rows["metric"])) == [*known, "CEM", "CEM gain", "CGIM", "CGIM correlation"]
+    # The effect is first, the value below it.
+    assert rows.loc[rows["metric"] == "CEM", "explanation"].tolist() == ["effect", "value"]
+    assert {*rows["explanation"]} == {"", "contribution", "effect", "value"}
+    rows = rows[rows["explanation"] != "effect"].set_index("metric")
+    # Over all images: all are taken for one class, in which nothing correlates.
+    assert (rows.loc["CGIM correlation", "set"], rows["value"].notna().all()) == ("all", True)
     banks = table[(table["what"] == "random range") & (table["set"] == "all")].query("metric == 'CEM gain' and l == 1")
-    banks = banks[banks["explanation"] == "contribution"].iloc[0]
+    banks = banks[banks["explanation"] == "value"].iloc[0]
     assert (
         rows.loc["CEM gain", ["random", "random_low", "random_high"]].tolist()
         == banks[["value", "low", "high"]].tolist()
     )
     # One bank has no range that an untrained model's accuracy lies above.
     assert rows.loc["accuracy", "verdict"] in ("within", "below")
-    assert rows.loc[["CEM", "CEM gain"], "verdict"].tolist() == ["no verdict"] * 2
-    assert rows.loc["negative first", "verdict"] == "–"
+    assert rows.loc[["CEM", "CEM gain", "CGIM", "negative first"], "verdict"].tolist() == ["–"] * 4
+    assert rows.loc["CEM gain", "why"] == "moves with the zero of the values"
     assert set(rows["model"]) == {"my model"}
     assert not {"baseline", "item"} & {*rows}
     plain = table[(table["model"] == "my model") & (table["what"] == "score")]
-    cem = plain.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'")["value"]
+    cem = plain.query("metric == 'CEM' and explanation == 'value' and l == 1 and set == 'all'")["value"]
     assert [rows.loc["CEM", "value"]] == cem.tolist()
-    cgim = plain.query("metric == 'CGIM' and explanation == 'contribution' and item_kind == 'concept'")["value"]
+    cgim = plain.query("metric == 'CGIM' and explanation == 'value' and item_kind == 'concept'")["value"]
     assert [rows.loc["CGIM", "value"]] == cgim.tolist()
     summary = headline(summarise({"a b": {"CEM": [1.0, 0.0]}}, {"CEM": None}))
     assert summary[["method", "metric", "value"]].values.tolist() == [["a b", "CEM", 0.5]]
+
+
+def test_the_headline_has_the_effect_and_below_it_the_value() -> None:
+    model, banks = SharingConceptModel(), [SharingConceptModel(seed) for seed in range(1, 4)]
+    for own in (model, *banks):
+        own.absent_values = torch.zeros(N_CONCEPTS)
+    generator = torch.Generator().manual_seed(2)
+    images, labels = torch.rand(20, 3, 12, 12, generator=generator), torch.arange(20) % N_CLASSES
+    concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=generator)
+    batches, controls = [(images, labels, concepts)], {"random banks": banks}
+    rows = headline(score_concepts({"m": model}, batches, controls=controls))
+    gains = rows[rows["metric"] == "CEM gain"]
+    assert gains["explanation"].tolist() == ["effect", "value"]
+    assert gains["random_high"].notna().all()
+    assert gains["verdict"].tolist()[1] == "–"
+    # Only the paper's ranking: a number without a range, since no range of banks is a baseline for it.
+    usual = UsualMetrics(explanations=["contribution", "weight"], top_l=[1])
+    rows = headline(score_concepts({"m": model}, batches, usual, controls=controls))
+    gain = rows[rows["metric"] == "CEM gain"]
+    assert gain["explanation"].tolist() == ["contribution"]
+    assert gain["random_high"].isna().all()
+    assert (gain["verdict"].item(), gain["against"].item()) == ("–", "")
 
 
 def test_a_series_is_a_column():
@@ -180,3 +211,9 @@ def test_latex_is_a_table_that_prints_names_as_they_are(tmp_path) -> None:
     assert to_latex(table[["metric", "n"]]).startswith(r"\begin{tabular}{lr}")
     with pytest.raises(ValueError, match="`label` to be of letters"):
         to_latex(table, label="a}b")
+
+
+def test_latex_has_so_many_digits_everywhere():
+    table = pd.DataFrame({"value": [0.0032, -0.0032, 0.51], "low": [-0.05, -0.004, 0.4], "high": [0.08, 0.004, 0.6]})
+    rows = [line.removesuffix(r" \\") for line in to_latex(table, digits=2).splitlines()[4:7]]
+    assert rows == ["0.00 ($-$0.05 to 0.08)", "0.00 (0.00 to 0.00)", "0.51 (0.40 to 0.60)"]

@@ -45,6 +45,7 @@ class TinyConceptModel(nn.Module):
             features = nn.Sequential(nn.Conv2d(3, N_CHANNELS, 3, stride=3), nn.BatchNorm2d(N_CHANNELS), nn.ReLU())
             self.head = nn.Sequential(nn.Linear(N_CONCEPTS, N_CLASSES), nn.Dropout(0.5))
         self.concept_predictor = Predictor(features, torch.randn(N_CONCEPTS, N_CHANNELS, generator=generator))
+        self.register_buffer("absent_values", torch.randn(N_CONCEPTS, generator=generator) / 4, persistent=False)
         self.to(dtype)
         self.eval()
 

@@ -91,28 +91,34 @@ _CONTENT = (".py", ".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 def hash_folder(folder: Path, without: Path | None = None) -> str:
     """Return the SHA-256 of the names, sizes and times of the files in a folder, at any depth, in links too.
 
-    Code and weights count with their content; hidden files, and the folder `without`, do not count.
+    Code and weights count with their content; hidden files, and the folder `without`, do not count. A folder to which
+    several links lead is read once. What cannot be read raises OSError.
     """
     digest = hashlib.sha256()
     skipped = None if without is None else without.resolve()
+    first_names: dict[Path, str] = {}
 
-    def add(place: Path, name: str, above: tuple[Path, ...]) -> None:
+    def add(place: Path, name: str) -> None:
         real = place.resolve()
-        if real in above or real == skipped:  # links that lead in a circle
+        if real == skipped:
             return
+        if real in first_names:
+            digest.update(f"{json.dumps(name)} is {json.dumps(first_names[real])};".encode())
+            return
+        first_names[real] = name
         for entry in sorted(os.scandir(place), key=lambda entry: entry.name):
             if entry.name.startswith((".", "__pycache__")):
                 continue
             path, inside = Path(entry.path), f"{name}/{entry.name}"
             if entry.is_dir():
-                add(path, inside, (*above, real))
+                add(path, inside)
             elif entry.name.endswith(_CONTENT) and path.is_file():
                 digest.update(f"{json.dumps(inside)} {hash_file(path)};".encode())
             elif path.exists():
                 status = entry.stat()
                 digest.update(f"{json.dumps(inside)} {status.st_size} {status.st_mtime_ns};".encode())
 
-    add(folder, "", ())
+    add(folder, "")
     return digest.hexdigest()
 
 

@@ -132,7 +132,7 @@ def score(root: str, spec: str) -> pd.DataFrame:
     ]
     metrics = [
         UsualMetrics(top_l=[1]),
-        *(OracleHead(table, score) for score in ("oracle", "gap", "ceiling")),
+        *(OracleHead(table, score) for score in ("oracle", "gap", "on_labels")),
         ConceptTaskLeakage(),
         InterconceptLeakage(),
         ConceptSetCeiling(),
@@ -162,7 +162,7 @@ def main(root: str, *specs: str) -> None:
             )
             print(name, shown.round(3).to_string(), sep="\n")
         ceilings = whole[
-            whole["metric"].isin(["oracle ceiling", "concept-set ceiling"])
+            whole["metric"].isin(["oracle on labels", "concept-set ceiling"])
         ]
         print(
             ceilings[["metric", "model", "value", "low", "high"]].to_string(index=False)

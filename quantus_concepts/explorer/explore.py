@@ -24,6 +24,7 @@ from torch.nn.functional import interpolate
 
 from captum_concepts.backbones.embedding import USUAL, check_order, read_batch
 from captum_concepts.models.chain import linear_part
+from captum_concepts.models.effects import effect_level
 from captum_concepts.pictures.gallery import PALETTE, as_picture
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from captum_concepts.support.checks import (
@@ -128,7 +129,8 @@ def explore(
     """Make a page on which to look at a concept model's images and to correct its concepts.
 
     The page shows each image with concept maps over it on one common scale, the values with their threshold, labels
-    and contributions, and, where the model was fitted with random banks (``PostHocCBM.fit(random_banks=39)``),
+    and effects (what the class loses if the concept is set to its absent level; contributions, weight times value,
+    where the model knows no level), and, for a model with random banks (``PostHocCBM.fit(random_banks=39)``),
     whether each value lies above, within or below the range of 95 % of random directions. A concept is grey and has
     the words "weak direction" if the direction itself cannot be distinguished from random images: its p-value is at
     least .05 or, without one, its accuracy on images held back is below .6. The page begins with an image whose
@@ -325,11 +327,15 @@ def _numbers(views: ClassViews, model: Any) -> dict[str, Any]:
     if linear is not None:
         bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
         content |= {"weight": floats(linear.weight), "bias": floats(bias)}
+        level, _ = effect_level(model)
+        if level is not None:
+            content["absent"] = floats(level.expand(values.shape[1]))
         if residual.abs().max() > 1e-5 * (1 + logits.abs().max()):
             content["residual"] = floats(residual)
     else:
-        content["gradient"] = floats(views.weights)
-    for name in ("random_values", "random_contributions"):
+        content["parts"] = floats(views.parts)
+    content |= {"kind": views.kind, "level": views.level}
+    for name in ("random_values", "random_parts"):
         if (range_ := getattr(views, name)) is not None:
             content[name] = [_round_all(row) for row in range_]
     return content
@@ -381,7 +387,7 @@ def page_html(title: str, content: dict[str, Any]) -> str:
     data = json.dumps({**content, "colours": colours}, ensure_ascii=False).replace("<", "\\u003c")
     script = environment.get_template("explorer.js").render()
     more = {"script": Markup(script), "policy": content_policy(script)}
-    page = environment.get_template("page.html.j2").render(title=title, data=Markup(data), **more)
+    page = environment.get_template("page.html.j2").render(title=title, data=Markup(data), kind=content["kind"], **more)
     if len(page) > MAX_MEGABYTES * _MEGABYTE:
         n = len(content["pictures"])
         raise ValueError(
@@ -401,7 +407,7 @@ def image_scores(
 ) -> dict[str, tuple[Tensor, bool]]:
     """Return the scores (N,) of the images that are known by name, and whether the lowest is the worst."""
     scores: dict[str, tuple[Tensor, bool]] = {}
-    ranked, logits = views.contributions, views.logits
+    ranked, logits = views.parts, views.logits
     shares = logits.softmax(1)
     if labels is not None:
         # Undefined, and so last, where the prediction is right.
@@ -432,7 +438,7 @@ def clear_image(views: ClassViews, labels: Tensor | None) -> int:
     if labels is not None:
         clearness += 2.0 * (views.predicted == labels)
     if views.random_values is not None:
-        strongest = views.contributions.abs().topk(min(TOP, views.values.shape[1])).indices
+        strongest = views.parts.abs().topk(min(TOP, views.values.shape[1])).indices
         clearness += 1.0 * (views.values.gather(1, strongest) > views.random_values[:, 1:]).any(1)
     return int(clearness.argmax())
 

@@ -6,11 +6,12 @@
     text === undefined ? null : new Float32Array(Uint8Array.from(atob(text), (each) => each.charCodeAt(0)).buffer);
   const [n, nConcepts, nClasses] = [data.pictures.length, data.concepts.length, data.classes.length];
   const values = floats(data.values), logits = floats(data.logits), weight = floats(data.weight);
-  const bias = floats(data.bias), residual = floats(data.residual), gradient = floats(data.gradient);
+  const bias = floats(data.bias), residual = floats(data.residual), parts = floats(data.parts);
+  const absent = floats(data.absent);
   const [lows, highs] = data.ends;
 
   // What is shown; all of it is in the address.
-  const state = { image: 0, shown: [], fixed: new Map(), opacity: 70, sort: "", class: "", has: "", order: "contribution" };
+  const state = { image: 0, shown: [], fixed: new Map(), opacity: 70, sort: "", class: "", has: "", order: data.kind };
 
   /* ---- numbers ---- */
   const signed = (number, digits = 2) =>
@@ -38,8 +39,20 @@
 
   const best = (row) => row.reduce((top, each, k) => (each > row[top] ? k : top), 0);
   const predicted = Array.from({ length: n }, (_, i) => best(logits.subarray(i * nClasses, (i + 1) * nClasses)));
-  const slope = (i, j, k) => (data.linear ? weight[k * nConcepts + j] : gradient[i * nConcepts + j]);
-  const contribution = (i, j, k, fixed) => slope(i, j, k) * valueOf(i, j, fixed);
+  // What a concept does for a class: its effect, counted from its absent level against the mean of all classes, or,
+  // where no level is known, its contribution, weight times value.
+  const mean = data.linear && absent
+    ? Float64Array.from({ length: nConcepts }, (_, j) => {
+        let sum = 0;
+        for (let k = 0; k < nClasses; k++) sum += weight[k * nConcepts + j];
+        return sum / nClasses;
+      })
+    : null;
+  function partOf(i, j, k, fixed) {
+    if (!data.linear) return parts[i * nConcepts + j];
+    const theta = weight[k * nConcepts + j], value = valueOf(i, j, fixed);
+    return absent ? (theta - mean[j]) * (value - absent[j]) : theta * value;
+  }
   const isPresent = (i, j) => data.threshold !== null && values[i * nConcepts + j] >= data.threshold;
   const isLabelled = (i, j) => (data.present ? data.present[i][j] === "1" : null);
 
@@ -160,10 +173,10 @@
   }
 
   /* ---- one image ---- */
-  const strongest = (i) => ranked(i, "contribution").slice(0, 3);
+  const strongest = (i) => ranked(i, data.kind).slice(0, 3);
   function ranked(i, order) {
     const every = [...Array(nConcepts).keys()];
-    const number = (j) => (order === "value" ? values[i * nConcepts + j] : Math.abs(contribution(i, j, predicted[i], new Map())));
+    const number = (j) => (order === "value" ? values[i * nConcepts + j] : Math.abs(partOf(i, j, predicted[i], new Map())));
     if (order === "name") return every.sort((a, b) => data.concepts[a].localeCompare(data.concepts[b]));
     return every.sort((a, b) => number(b) - number(a) || a - b);
   }
@@ -215,7 +228,7 @@
     const [was, is] = [predicted[i], order[0]];
     at("reset").hidden = !state.fixed.size;
     at("change").textContent = !data.linear
-      ? "The head of this model is not linear: its concepts cannot be corrected on this page, and contributions are weight times value near this image."
+      ? "The head of this model is not linear: its concepts cannot be corrected on this page" + (data.level ? "." : ", and contributions are weight times value near this image.")
       : !state.fixed.size ? "Move a slider to correct a concept and see the class change."
       : was === is ? `${state.fixed.size} corrected: the prediction stays ${data.classes[is]} (${percent(before[was])} before, ${percent(now[is])} now).`
       : `${state.fixed.size} corrected: the prediction changes from ${data.classes[was]} (${percent(before[was])}) to ${data.classes[is]} (${percent(now[is])}).`;
@@ -226,7 +239,7 @@
 
   function fillRow(row) {
     const i = state.image, j = +row.dataset.concept, k = predicted[i], value = valueOf(i, j);
-    const reach = contributionReach(i), part = contribution(i, j, k);
+    const reach = reachOf(i), part = partOf(i, j, k);
     row.className = state.fixed.has(j) ? "fixed" : "";
     const track = make("span", { className: "track", "aria-hidden": "true" });
     if (data.random_values) {
@@ -243,8 +256,8 @@
     if (place) range.append(make("span", { className: "unseen", text: " the range of random directions" }));
     number.replaceChildren(text, range, track);
     const middle = make("span", { className: "track", "aria-hidden": "true" });
-    if (data.random_contributions) {
-      const [a, b] = data.random_contributions[i].map((each) => inside(each, -reach, reach));
+    if (data.random_parts) {
+      const [a, b] = data.random_parts[i].map((each) => inside(each, -reach, reach));
       middle.append(bar("band", a, b - a));
     }
     const end = inside(part, -reach, reach);
@@ -261,17 +274,20 @@
     }
   }
 
-  const contributionReach = (i) => {
+  const reachOf = (i) => {
     let most = 1e-9;
-    for (let j = 0; j < nConcepts; j++) most = Math.max(most, Math.abs(contribution(i, j, predicted[i], new Map())));
-    for (const each of data.random_contributions?.[i] ?? []) most = Math.max(most, Math.abs(each));
+    for (let j = 0; j < nConcepts; j++) most = Math.max(most, Math.abs(partOf(i, j, predicted[i], new Map())));
+    for (const each of data.random_parts?.[i] ?? []) most = Math.max(most, Math.abs(each));
     return most;
   };
   const turn = (j) => (data.threshold === null ? (lows[j] + highs[j]) / 2 : data.threshold);
 
   function showConcepts() {
     const i = state.image;
-    at("to").textContent = `Adds to ${data.classes[predicted[i]]}`;
+    at("to").textContent = `${data.level ? "Effect on" : "Contribution to"} ${data.classes[predicted[i]]}`;
+    at("to").title = data.level
+      ? `What the logit of the class, less the mean of all classes, loses if the concept is set to its ${data.level}.`
+      : "Weight times value: it depends on what a value of 0 means, as the model knows no value of absent concepts.";
     const wanted = at("find").value.toLowerCase();
     const rows = ranked(i, state.order).filter((j) => data.concepts[j].toLowerCase().includes(wanted));
     at("concepts").replaceChildren(...rows.map((j) => {
@@ -320,7 +336,7 @@
     if (state.fixed.size) said.set("set", [...state.fixed].map(([j, value]) => `${j}:${+value.toPrecision(9)}`).join(","));
     if (state.opacity !== 70) said.set("opacity", state.opacity);
     for (const name of ["sort", "class", "has"]) if (state[name] !== "") said.set(name, state[name]);
-    if (state.order !== "contribution") said.set("order", state.order);
+    if (state.order !== data.kind) said.set("order", state.order);
     try {
       history.replaceState(null, "", `#${said}`);
     } catch {
@@ -343,7 +359,7 @@
     for (const name of ["sort", "class", "has", "order"]) {
       const value = said.get(name) ?? "";
       if ([...at(name).options].some((each) => each.value === value)) state[name] = value;
-      else state[name] = name === "order" ? "contribution" : "";
+      else state[name] = name === "order" ? data.kind : "";
     }
   }
 

@@ -20,10 +20,12 @@ from quantus_concepts.functional.bottleneck.leakage import (
 from quantus_concepts.functional.bottleneck.locality import hide_part, locality
 from quantus_concepts.functional.bottleneck.sparse_heads import SparseHeads, sparse_head_path
 from quantus_concepts.functional.bottleneck.swap import Swap, concept_swap
+from quantus_concepts.functional.bottleneck.wrong_labels import ceiling_noise_equivalent, noise_equivalent
 from quantus_concepts.functional.concepts.cem import cem
 from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recital, commonest_concept
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
+from quantus_concepts.functional.concepts.concept_auc import concept_auc
 from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
@@ -41,9 +43,14 @@ from quantus_concepts.functional.discovered.bank_stability import bank_stability
 from quantus_concepts.functional.discovered.concept_deletion import delete_concepts
 from quantus_concepts.functional.discovered.explained_variance import explained_variance
 from quantus_concepts.functional.discovered.surrogate_fidelity import SurrogateFidelity, surrogate_fidelity
-from quantus_concepts.functional.statistics.differences import Difference, cgim_difference, paired_difference
+from quantus_concepts.functional.statistics.differences import (
+    Difference,
+    cgim_difference,
+    paired_difference,
+)
 from quantus_concepts.functional.statistics.discoveries import Discoveries, find_discoveries
 from quantus_concepts.functional.statistics.intervals import baseline_range, interval
+from quantus_concepts.functional.statistics.jackknife import cgim_interval, concept_auc_interval
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 __all__ = [
@@ -62,16 +69,20 @@ __all__ = [
     "adjust_p_values",
     "bank_stability",
     "baseline_range",
+    "ceiling_noise_equivalent",
     "cem",
     "cem_gain",
     "cgim",
     "cgim_difference",
+    "cgim_interval",
     "cgim_reasons",
     "class_recital",
     "clm",
     "commonest_concept",
     "completeness",
     "concept_attribution",
+    "concept_auc",
+    "concept_auc_interval",
     "concept_set_ceiling",
     "concept_swap",
     "concept_task_leakage",
@@ -95,6 +106,7 @@ __all__ = [
     "mask_threshold_shares",
     "mcs",
     "movement",
+    "noise_equivalent",
     "oracle_head",
     "paired_difference",
     "part_specificity",

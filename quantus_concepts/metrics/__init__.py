@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
+    from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
     from quantus_concepts.metrics.bottleneck.locality import Locality
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
@@ -46,6 +47,7 @@ __all__ = [
     "IIR",
     "MCS",
     "Completeness",
+    "ConceptAUC",
     "ConceptSetCeiling",
     "ConceptState",
     "ConceptTaskLeakage",

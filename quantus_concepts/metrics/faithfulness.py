@@ -269,11 +269,6 @@ class Faithfulness(ConceptMetric):
                     "Expected the model to return probabilities, as argument `outputs` says, but some are outside "
                     "[0, 1]. Pass outputs='logits'."
                 )
-        elif outputs.shape[1] == 1:
-            raise ValueError(
-                "Expected the model to return a logit for each of at least two classes but got one: its softmax is "
-                "always 1. Return the probabilities of both classes and pass outputs='probabilities'."
-            )
         else:
             outputs = outputs.softmax(1)
         return outputs.gather(1, checked_classes(classes.numpy(), outputs)[:, None])[:, 0]

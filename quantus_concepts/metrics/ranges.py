@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 
 LOCAL, RAY = "local", "ray"
 ENGINES = (LOCAL, RAY)
-#: Seconds in which a first worker of Ray starts where the cluster has room for it.
-PATIENCE = 45.0
+#: Seconds after which a first worker of Ray is asked about, and how often it may not have started although the cluster
+#: has room for it: Ray itself gives a process 60 s (RAY_worker_register_timeout_seconds), and starts another one then.
+PATIENCE, TURNS = 50.0, 3
 State = dict[str, "Tensor"]
 RangeScorer = Callable[[int, int], Mapping[str, "Tensor"]]
 Range = tuple[int, int]
@@ -128,8 +131,10 @@ def score_ranges(
         If an argument is out of its range, or there is a store without a key.
     ImportError
         If the extra "ray" is not installed.
+    ConnectionError
+        If there is no connection to the cluster of ``RAY_ADDRESS``, because it requires a token for instance.
     TimeoutError
-        If no worker of Ray starts although the cluster has room for it, or if it has not the GPUs.
+        If no worker of Ray starts within 150 s although the cluster has room for it, or if it has not the GPUs.
 
     Whatever the scorer raises is raised here, with the range in a note; the ranges before it are kept. A range that
     kills its workers is a ``ray.exceptions.WorkerCrashedError``.
@@ -207,9 +212,7 @@ def _score_on_ray(make_scorer: Callable[[], RangeScorer], ranges: Sequence[Range
             ray.cloudpickle.register_pickle_by_value(module)
     ours = not ray.is_initialized()
     if ours:
-        # Without a `working_dir`, Ray adds the working directory to the paths that workers import from.
-        with TemporaryDirectory() as nothing:
-            ray.init(logging_level=logging.ERROR, runtime_env={"working_dir": nothing})
+        _connect()
     waiting: dict[Any, Range] = {}
     try:
         # In a list it arrives as a reference, and is fetched once for each worker.
@@ -242,6 +245,26 @@ def _score_on_ray(make_scorer: Callable[[], RangeScorer], ranges: Sequence[Range
                 del os.environ[name]
 
 
+def _connect() -> None:
+    """Connect to the cluster of RAY_ADDRESS, or to one of our own; SIGTERM still does what it did before."""
+    import ray
+
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        # Without a `working_dir`, Ray adds the working directory to the paths that workers import from.
+        with TemporaryDirectory() as nothing:
+            ray.init(logging_level=logging.ERROR, runtime_env={"working_dir": nothing})
+    except ConnectionError as error:
+        raise ConnectionError(
+            f"{error}. If it runs, it may require a token, as every cluster does that is started where "
+            "~/.ray/auth_token exists (Ray's earlier runs may have left it): set RAY_AUTH_MODE=token here as well."
+        ) from error
+    finally:
+        # Ray's handler aborts the process. Only the main thread may set one.
+        if on_sigterm is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)
+
+
 #: The scorer of this worker, by the call that it was made for.
 _SCORERS: dict[str, RangeScorer] = {}
 
@@ -256,14 +279,20 @@ def _check_workers(started: Any, needs: Mapping[str, float]) -> None:
     """Wait until a first worker has started; raise if none does although the cluster has room for it."""
     import ray
 
+    idle = 0
     while not ray.wait([started], timeout=PATIENCE)[0]:
         total, free = ray.cluster_resources(), ray.available_resources()
         missing = [name for name, amount in needs.items() if total.get(name, 0) < amount]
-        if missing or all(free.get(name, 0) >= amount for name, amount in needs.items()):
-            reason = f"the cluster has too few of {missing[0]}" if missing else "its processes end before they answer"
+        idle = idle + 1 if all(free.get(name, 0) >= amount for name, amount in needs.items()) else 0
+        if missing or idle == TURNS:
+            reason = (
+                f"the cluster has too few of {missing[0]}"
+                if missing
+                else "its processes start slowly (a busy machine, a slow file system), or end before they answer"
+            )
             raise TimeoutError(
-                f"No worker of Ray started within {PATIENCE:.0f} s: {reason}. Read session_latest/logs in Ray's "
-                "temporary folder, or compute without Ray (engine 'local')."
+                f"No worker of Ray has started yet, after {PATIENCE * (idle or 1):.0f} s: {reason}. Read "
+                "session_latest/logs in Ray's temporary folder, or compute without Ray (engine 'local')."
             )
     ray.get(started)
 

@@ -18,6 +18,7 @@ from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer
 from captum_concepts.models.heads import fit_logistic
+from captum_concepts.models.interventions import mean_absent_values
 from captum_concepts.support.checks import check_shape, check_whole
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import random_banks
@@ -179,10 +180,18 @@ def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, 
     return list(zip(*parts, strict=True))
 
 
-def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
+def bank_model(
+    backbone: Backbone | nn.Module, bank: ConceptBank, train: Embeddings, n_classes: int, values: str
+) -> PostHocCBM:
     """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
-    head = fit_logistic(ConceptLayer(bank, values)(train.features), train.labels, n_classes)
-    return PostHocCBM(backbone, bank, head, values).eval()
+    with torch.no_grad():
+        u = ConceptLayer(bank, values)(train.features)
+    model = PostHocCBM(backbone, bank, fit_logistic(u, train.labels, n_classes), values).eval()
+    if train.concept_labels is None or train.concept_labels.shape[1] != len(bank):
+        model.mean_values = u.mean(0)
+    else:
+        model.absent_values = mean_absent_values(u, train.concept_labels)
+    return model
 
 
 def fit_random_models(
@@ -198,10 +207,14 @@ def fit_random_models(
     if train.labels is None:
         raise ValueError("Expected argument `train` to hold class labels but it has none.")
     settings: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed}
-    return [
-        PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
-        for bank in random_banks(train.features, train.labels, len(names), n_classes, **settings)
-    ]
+    if train.concept_labels is not None and train.concept_labels.shape[1] == len(names):
+        settings["concept_labels"] = train.concept_labels
+    models = []
+    for bank in random_banks(train.features, train.labels, len(names), n_classes, **settings):
+        model = PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
+        model.know_levels(bank)
+        models.append(model)
+    return models
 
 
 def traditional_model(network: SmallResNet, loader: Iterable[LoaderBatch], n_classes: int) -> BottleneckCBM:
@@ -228,6 +241,8 @@ class OracleModel(nn.Module):
 
     #: It has no answer for images that a metric changes (`Locality`).
     answers_changed_images = False
+    #: Its values are 0, absent, and 1.
+    bounded = True
 
     concept_labels: Tensor
     points: Tensor
@@ -243,6 +258,7 @@ class OracleModel(nn.Module):
         self.register_buffer("concept_labels", torch.stack([sample.concepts for sample in samples]).float())
         self.register_buffer("points", torch.stack([sample.points for sample in samples]).float())
         self.register_buffer("part_of_concept", dataset.part_of_concept)
+        self.register_buffer("absent_values", torch.zeros(self.concept_labels.shape[1]))
 
     @property
     def concept_predictor(self) -> nn.Module:

@@ -12,12 +12,14 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from captum_concepts.support.checks import check_path
-from captum_concepts.support.files import check_plain_file, clear_abandoned, reason_of, write_atomically
+from captum_concepts.support.files import clear_abandoned, read_bytes, reason_of, write_atomically
 from captum_concepts.texts import describe
 
 # Nothing else may become the name of a file.
 _KEY = re.compile("[0-9a-f]{3,}")
 _EMBEDDING = "embedding"
+#: Largest file that is read, that of an embedding of a million numbers.
+_MAX_BYTES = 2**22 + 2**12
 
 
 class EmbeddingCache:
@@ -96,8 +98,7 @@ class EmbeddingCache:
     def _read(self, path: Path) -> Tensor | None:
         """Return an embedding; None where it is missing or cannot be read."""
         try:
-            check_plain_file(path, "File")
-            return load(path.read_bytes())[_EMBEDDING]
+            return load(read_bytes(path, "File", _MAX_BYTES))[_EMBEDDING]
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, SafetensorError, ValueError, KeyError) as error:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from captum_concepts.support.checks import check_whole
 from captum_concepts.support.running import without_autocast
 from captum_concepts.texts import describe
-from quantus_concepts.datasets.ratings.explanations import check_questions
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, Question, check_questions
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
@@ -38,7 +38,7 @@ class Scorer(nn.Module):
     dim : int
         d, size of an embedding.
     questions : sequence of str
-        Q different names of "Q1" to "Q6".
+        Q different names, "Q1" to "Q6" for the paper's questions.
     labels : sequence of str, optional
         The classes a scorer sees, in the order of the one-hot input that comes before the embedding; None for a
         scorer that sees none.
@@ -64,7 +64,7 @@ class Scorer(nn.Module):
     Raises
     ------
     ValueError
-        If a size is below 1, a question is unknown or occurs twice, or labels are not different names.
+        If a size is below 1, a question occurs twice, or labels are not different names.
     """
 
     def __init__(
@@ -319,6 +319,16 @@ class Scorer(nn.Module):
         return scorer.train(self.training)
 
 
+def question_of(scorer: Any, name: str) -> Question:
+    """Return a question that a scorer answers: as its study asked it, else the paper's of this name.
+
+    Of other names the wording is not known, and high is good.
+    """
+    if (known := getattr(scorer, "metadata", {}).get("asked", {}).get(name)) is not None:
+        return Question(name, **known)
+    return QUESTIONS.get(name, Question(name))
+
+
 def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:
     """Turn outputs of a scorer, 0 for the lowest vote and 1 for the highest, into votes, clipped to [1, 5] or not."""
     votes = MIN_VOTE + (MAX_VOTE - MIN_VOTE) * outputs
@@ -328,9 +338,19 @@ def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:
 def _join_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
     for key in dict.fromkeys(key for scorer in scorers for key in scorer.metadata):
-        by_question = {name: scorer.metadata.get(key) for scorer in scorers for name in scorer.questions}
+        by_question: dict[str, Any] = {}
+        is_by_question = False
+        for scorer in scorers:
+            value = scorer.metadata.get(key)
+            # What a scorer says of each of its questions, such as their wording.
+            if isinstance(value, Mapping) and set(scorer.questions) <= set(value):
+                by_question |= {name: value[name] for name in scorer.questions}
+                is_by_question = True
+            else:
+                by_question |= dict.fromkeys(scorer.questions, value)
         values = list(by_question.values())
-        joined[key] = values[0] if all(value == values[0] for value in values) else by_question
+        is_same = not is_by_question and all(value == values[0] for value in values)
+        joined[key] = values[0] if is_same else by_question
     return joined
 
 

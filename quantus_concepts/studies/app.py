@@ -30,7 +30,7 @@ EXIT_TERMINATED = 143
 GROUPS = {
     "benchmark": "Evaluate models on a data set and write a report.",
     "pasta": "How people rate explanations: collect ratings, train scorers, score explanations.",
-    "substitute": "Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export.",
+    "substitute": "Birds with one attribute replaced, as SUB was made: generate and filter.",
 }
 #: What is called, by the words that are typed: what the ``COMMANDS`` of all studies' folders hold.
 COMMANDS: dict[str, Any] = {}
@@ -82,6 +82,8 @@ def console() -> int:
     """
     # Python's own helper processes, which 3.14 starts more of, would import from the working directory.
     os.environ["PYTHONSAFEPATH"] = "1"
+    # OpenMP's waiting threads spin, which makes a run on a busy machine many times longer; read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

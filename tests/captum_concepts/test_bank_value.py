@@ -42,6 +42,11 @@ def test_array_is_copied_and_named():
         ({"names": {"a", "b"}}, TypeError, "a set, which has no order"),
         ({"cavs": np.eye(2, dtype=bool)}, TypeError, "`cavs` to hold numbers .* Is it a mask"),
         ({"cavs": np.ones((2, 0))}, ValueError, "`cavs` to hold at least one number"),
+        (
+            {"cavs": [[0.0, 0.0], [1.0, 0.0]], "names": ["a", "b"]},
+            ValueError,
+            r"no vector of length 0, .* \['a'\] \(1 in all\)",
+        ),
         ({"test_accuracy": [0.5, 1.5]}, ValueError, r"`test_accuracy` to lie in \[0, 1\]"),
     ],
 )

@@ -166,13 +166,6 @@ def test_features_that_do_not_fit_the_bank(what, shape, message):
         getattr(cbm, what)(torch.rand(shape))
 
 
-def test_cav_of_length_0_has_a_raw_value_and_no_margin():
-    with pytest.raises(ValueError, match=r"length 0.*\['wing'\] \(1 in all\)"):
-        PostHocCBM(nn.Identity(), ConceptBank([[0.0], [1.0]], names=["wing", "tail"]), nn.Linear(2, 2))
-    cbm = PostHocCBM(nn.Identity(), ConceptBank([[0.0], [1.0]]), nn.Linear(2, 2), "raw")
-    assert cbm.values_from_features(torch.tensor([[3.0]])).tolist() == [[0.0, 3.0]]
-
-
 def test_bottleneck_values_are_the_activated_logits():
     cbm = bottleneck()
     x = images()

@@ -146,9 +146,13 @@ def test_ranges_of_a_view_by_hand() -> None:
     views = concept_views(model, IMAGES[:4], batch_size=3)
     with torch.no_grad():
         values = torch.cat([random_model.concept_predictor(IMAGES[:4]) for random_model in model.random_models()], 1)
-        chosen = [random_model.head.weight[views.predicted] for random_model in model.random_models()]
+        heads = [random_model.head.weight for random_model in model.random_models()]
+        chosen = [(theta - theta.mean(0))[views.predicted] for theta in heads]
+        # The bank was given: the level is the mean, which is 0 of random margins.
+        levels = torch.cat([random_model.mean_values for random_model in model.random_models()])
     ends = Tensor([0.025, 0.975])
     assert torch.allclose(views.random_values, values.quantile(ends, 1).T)
-    assert torch.allclose(views.random_contributions, (values * torch.cat(chosen, 1)).quantile(ends, 1).T)
+    parts = (values - levels) * torch.cat(chosen, 1)
+    assert torch.allclose(views.random_parts, parts.quantile(ends, 1).T, atol=1e-6)
     bare = concept_views(PostHocCBM(network(), model.bank, model.head), IMAGES[:4])
     assert bare.random_values is None

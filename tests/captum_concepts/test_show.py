@@ -73,6 +73,30 @@ def test_views_are_what_the_model_gives(kind: str) -> None:
         chosen = views.predicted
         bias = model.head.bias.detach()[chosen] + views.residual.gather(1, chosen[:, None])[:, 0]
         assert torch.allclose(views.contributions.sum(1) + bias, views.logits.amax(1), atol=1e-5)
+        assert torch.equal(views.totals("contribution"), views.logits.amax(1))
+
+
+def test_effects_are_shown_where_the_level_is_known() -> None:
+    model = cbm()
+    with pytest.raises(ValueError, match=r"`by` to be 'contribution', .* but got 'effect'. Set `model.absent_values`"):
+        show_concepts(model, IMAGES, by="effect")
+    assert concept_views(model, IMAGES).kind == "contribution"
+    model.absent_values = torch.tensor([0.1, -0.2, 0.3])
+    views = concept_views(model, IMAGES)
+    theta = model.head.weight.detach()
+    expected = (theta - theta.mean(0))[views.predicted] * (views.values - model.absent_values)
+    torch.testing.assert_close(views.parts, expected)
+    # What is left is what the head says where all concepts are absent.
+    logits = model.head(model.absent_values).detach()
+    at_level = (logits - logits.mean())[views.predicted]
+    torch.testing.assert_close(views.totals("effect"), expected.sum(1) + at_level)
+    _, axes = show_concepts(model, IMAGES, 3)
+    texts = [label.get_text() for label in axes[0, -1].get_yticklabels()]
+    assert texts[-2].startswith("at the absent level")
+    assert texts[-1].startswith("logit less the mean")
+    _, axes = show_concepts(model, IMAGES, 3, by="contribution")
+    texts = [label.get_text() for label in axes[0, -1].get_yticklabels()]
+    assert [text.split("  ")[0] for text in texts[-2:]] == ["bias", "logit"]
 
 
 def test_a_figure_says_class_concepts_and_values() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from captum.concept import TCAV, Classifier, Concept
+from matplotlib.container import ErrorbarContainer
 from PIL import Image
 from torch import Tensor, nn
 
@@ -387,6 +388,10 @@ def test_scores_are_drawn_with_their_spread(root: Path) -> None:
     layer_scores = [score.layers["mean"] for score in scores.values()]
     heights = [bar.get_height() for bar in ax.patches]
     assert heights == pytest.approx([*(layer.score for layer in layer_scores), layer_scores[0].random_mean])
+    # Only the bar of random images has a spread.
+    whiskers = [bar.lines[2][0].get_segments()[0][:, 1] for bar in ax.containers if isinstance(bar, ErrorbarContainer)]
+    random = layer_scores[0].random_scores
+    np.testing.assert_allclose(whiskers, [[np.nanmin(random), np.nanmax(random)]])
     # The test rests on derivatives, which are drawn with the stars.
     below = figure.axes[1]
     for score, range_, bar in zip(scores.values(), below.patches[::2], below.patches[1::2], strict=True):

@@ -20,6 +20,7 @@ from captum_concepts.pictures.views import concept_views
 from chromium import Visit, visit_all
 from quantus_concepts import CEM, explore
 from quantus_concepts.explorer.explore import clear_image, map_uri
+from quantus_concepts.explorer.policy import content_policy
 from tiny_models import TinyConceptModel, seeded
 
 DRAWN = torch.Generator().manual_seed(1)
@@ -211,7 +212,7 @@ def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, A
     views = concept_views(CBM, IMAGES)
     start = page_data(pages["pcbm"])["start"]
     assert visit["first"]["title"] == f"Image {start}: {CLASSES[views.predicted[start]]}"
-    strongest = views.contributions[start].abs().argsort(descending=True)[:3].tolist()
+    strongest = views.parts[start].abs().argsort(descending=True)[:3].tolist()
     assert visit["first"]["hash"] == f"#image={start}&concept={'%2C'.join(map(str, strongest))}"
     assert visit["moved"]["title"].startswith("Image 1:")
     assert "set=2%3A0.03125" in visit["moved"]["hash"]
@@ -225,7 +226,7 @@ def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, A
     end = lows[2] if value >= 0 else highs[2]
     assert f"{end:+.2f}".replace("-", "−") in visit["flipped"]
     # The second image's strongest three, of which a box adds the fifth concept or takes it away.
-    second = views.contributions[1].abs().argsort(descending=True)[:3].tolist()
+    second = views.parts[1].abs().argsort(descending=True)[:3].tolist()
     expected = [j for j in second if j != 4] if 4 in second else [*second, 4]
     assert visit["shown"] == ",".join(map(str, expected))
     assert visit["options"][1:] == CLASSES
@@ -257,10 +258,17 @@ def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
     lows, highs = map(np.array, data["ends"])
     assert np.allclose(lows, -highs)
     assert (highs >= views.values.abs().amax(0).numpy() - 1e-4).all()
-    # Without a linear head, by the gradient.
+    # Its bank was given: of its values only the mean is known.
+    assert np.array_equal(numbers(data["absent"]), CBM.mean_values.numpy())
+    assert (data["kind"], data["level"]) == ("effect", "training mean")
+    # Without a linear head the page has the parts themselves: effects of probabilities, which are absent at 0.
     curved = BottleneckCBM(network(), linear(6, L), nn.Sequential(linear(L, 3), nn.Tanh(), linear(3, K)))
-    gradient = concept_views(curved, IMAGES).weights.numpy()
-    assert np.allclose(numbers(page_data(explore(curved, IMAGES).html)["gradient"]), gradient.ravel(), rtol=1e-4)
+    effects = concept_views(curved, IMAGES).effects.numpy()
+    assert np.allclose(numbers(page_data(explore(curved, IMAGES).html)["parts"]), effects.ravel(), rtol=1e-4)
+    # Without a level it says that these are contributions.
+    unknown = page_data(explore(PostHocCBM(network(), CBM.bank, CBM.head), IMAGES).html)
+    assert (unknown["kind"], unknown["level"]) == ("contribution", "")
+    assert "absent" not in unknown
     assert page_data(pages["bottleneck"])["ends"] == [[0.0] * L, [1.0] * L]
     # Of 256 levels between the ends.
     low, high = data["map"]["low"], data["map"]["high"]
@@ -273,7 +281,7 @@ def test_the_page_begins_with_a_clear_image() -> None:
     values = torch.tensor([[9.0, 0.0], [0.5, 0.0], [3.0, 0.0], [-9.0, 0.0]])
     logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
     numbers_of_it = {"values": values, "logits": logits, "weights": torch.ones(4, 2), "threshold": 0.0}
-    views = replace(concept_views(CBM, IMAGES[:4]), **numbers_of_it, residual=zeros, random_values=None)
+    views = replace(concept_views(CBM, IMAGES[:4]), **numbers_of_it, residual=zeros, random_values=None, effects=None)
     random = replace(views, random_values=torch.tensor([[-1.0, 1.0]] * 4))
     # The most confident; of those with a concept above the random range; and with a right answer.
     assert clear_image(views, None) == 3
@@ -335,3 +343,14 @@ def test_no_script_but_the_pages_own_is_executed(tmp_path: Path) -> None:
         {"page": Visit(foreign, "tell({ bad: window.bad ?? 0, shown: byId('classes').children.length })")}, tmp_path
     )
     assert result["page"] == {"bad": 0, "shown": 4}
+
+
+@pytest.mark.parametrize(
+    ("script", "allowed"),
+    [("", "'none'"), ("alert('ä')", "'sha256-Bq0SJacR32R/fflyfNBQJPaGq8BTVqZrCE7kaxj3SYE='")],
+)
+def test_a_page_loads_nothing_and_runs_its_own_script_alone(script: str, allowed: str) -> None:
+    assert content_policy(script) == (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; "
+        "form-action 'none'"
+    )

@@ -155,6 +155,26 @@ def test_coverage_under_dependence(n_classes: int, rho: float) -> None:
     assert np.mean(small) == pytest.approx(1 - np.mean(covered))
 
 
+def test_what_is_rounding_and_what_is_not() -> None:
+    unbounded, scores = (-math.inf, math.inf), np.array([0.7, 1.3, 0.9, 1.1, 0.2])
+    # Nothing anywhere: no difference, without a spread.
+    nothing = paired_difference(np.zeros(5), np.zeros(5), bounds=unbounded)
+    assert nothing.p == 1
+    assert np.isnan([nothing.low, nothing.high]).all()
+    # A constant: the differences are 0.1 but for their last bits, which say nothing of a spread.
+    constant = paired_difference(scores + 0.1, scores, bounds=unbounded)
+    assert np.ptp((scores + 0.1) - scores) > 0
+    assert np.isnan([constant.low, constant.high, constant.p]).all()
+    # Ten thousand times as much as rounding is a spread, however small.
+    spread = 1e-11 * np.array([1, 2, 3, 4, 5])
+    small = paired_difference(scores + spread, scores, bounds=unbounded)
+    assert small.p == pytest.approx(stats.ttest_1samp(spread, 0).pvalue, rel=1e-3)
+    assert small.low < small.difference < small.high
+    # One cluster: nothing is known, not even of no difference.
+    alone = paired_difference(scores, scores, np.zeros(5), bounds=unbounded)
+    assert np.isnan([alone.low, alone.high, alone.p]).all()
+
+
 @pytest.mark.parametrize(("per", "centred"), [("concept", True), ("class", False)])
 def test_jackknife_against_the_reference(per: str, centred: bool) -> None:
     generator = torch.Generator().manual_seed(3)
@@ -223,6 +243,18 @@ def test_discoveries_by_hand() -> None:
     assert (found.n_above, found.n_below, found.fewest) == (1, 1, 3)
     assert found.n_by_luck == pytest.approx(3 / 40)
     assert find_discoveries([0.0, 40.0, 20.5, math.nan], draws, alpha=0.1).passed.tolist() == [True, True, False, False]
+
+
+def test_discoveries_with_ties_and_draws_that_are_not_known() -> None:
+    draws = np.arange(1.0, 40)[:, None] + np.zeros(5)
+    draws[:, 0] = 3
+    # Of 9 known draws, 1 to 9, one is as high as 9.
+    draws[9:, 1] = math.nan
+    draws[:, 2] = math.nan
+    found = find_discoveries([3.0, 9.0, 1.0, 38.0, 2.0], draws)
+    # All 39 draws are as high as 3 and as low: at most 1. A draw of the same value counts, on both sides.
+    np.testing.assert_allclose(found.p, [1, 2 * 2 / 10, math.nan, 2 * 3 / 40, 2 * 3 / 40])
+    assert not found.passed.any()
 
 
 def test_discoveries_under_the_null_and_with_planted_concepts() -> None:

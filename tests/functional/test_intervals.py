@@ -175,10 +175,11 @@ def test_seeds_against_the_reference():
     scores = rng.random((4, len(clusters))) + rng.normal(0, 0.1, (4, 1))
     expected = seeds_reference(scores, clusters.tolist())
     assert seeds_interval(scores, clusters, UNBOUNDED) == pytest.approx(expected, rel=1e-9)
-    scores = scores.clip(0, 1)
-    for bounds in ((0.0, 1.0), (-1.0, 1.0)):
-        expected = seeds_reference(scores, clusters.tolist(), bounds)
-        assert seeds_interval(scores, clusters, bounds) == pytest.approx(expected, rel=1e-9)
+    for spread in (1, 20):  # with the second one v2 > v1
+        apart = (scores + spread * scores.mean(1, keepdims=True) - spread * scores.mean()).clip(0, 1)
+        for bounds in ((0.0, 1.0), (-1.0, 1.0), (-0.5, 2.0)):
+            expected = seeds_reference(apart, clusters.tolist(), bounds)
+            assert seeds_interval(apart, clusters, bounds) == pytest.approx(expected, rel=1e-9)
     # NaN are left out, an image that has no score with it.
     expected = seeds_reference(scores, clusters.tolist())
     further = np.concatenate([scores, np.full((4, 1), math.nan)], 1)
@@ -209,6 +210,35 @@ def test_coverage_over_seeds(n_seeds, n_classes):
         seeds_alone.append(low <= 0 <= high)
     assert 0.92 - 0.025 <= np.mean(covered) <= 0.97 + 0.025
     assert np.mean(seeds_alone) < 0.93
+
+
+def test_seeds_that_differ_more_than_the_images_by_hand():
+    # Of one accuracy on 200 images each the seeds' means are .7, .8 and .9: v2 is .01 / 3, and the images hardly vary.
+    # t with 2 degrees of freedom is 4.3027; on the logit scale an error e of .8 is e / .16.
+    scores = np.stack([np.full(200, mean) for mean in (0.7, 0.8, 0.9)])
+    half = 4.3027 * math.sqrt(0.01 / 3) / 0.16
+    expected = [1 / (1 + math.exp(-math.log(4) - end)) for end in (-half, half)]
+    assert seeds_interval(scores) == pytest.approx(expected, abs=0.005)
+    # Without bounds on their own scale.
+    half = 4.3027 * math.sqrt(0.01 / 3)
+    assert seeds_interval(scores + np.linspace(-1e-6, 1e-6, 200), bounds=UNBOUNDED) == pytest.approx(
+        (0.8 - half, 0.8 + half), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(("n_seeds", "deviation"), [(3, 0.6), (5, 0.6), (3, 0.3)])
+def test_coverage_over_seeds_that_differ_much(n_seeds, deviation):
+    rng = np.random.default_rng([n_seeds, int(10 * deviation)])
+    clusters = np.repeat(np.arange(40), 10)
+    # Accuracies of the seeds have a deviation of .13 with .6; .82 to .91 was covered before.
+    truth = 0.5 * (1 + math.erf(1.2 / math.sqrt(0.25 + 0.49 + deviation**2 + 0.25) / math.sqrt(2)))
+    covered = []
+    for _ in range(300):
+        images = rng.normal(0, 0.5, 40)[clusters] + rng.normal(0, 0.7, 400)
+        trainings = rng.normal(0, deviation, (n_seeds, 1)) + rng.normal(0, 0.5, (n_seeds, 400))
+        low, high = seeds_interval((images + trainings > -1.2).astype(float), clusters)
+        covered.append(low <= truth <= high)
+    assert np.mean(covered) >= 0.94 - 0.025
 
 
 @pytest.mark.parametrize(("mean", "n_classes", "rho"), [(0.95, 5, 0.3), (0.98, 10, 0.1), (0.98, 25, 0.3)])

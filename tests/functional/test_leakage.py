@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,8 +10,15 @@ import pytest
 import torch
 from scipy import stats
 
-from quantus_concepts.functional import concept_set_ceiling, concept_task_leakage, interconcept_leakage
+from quantus_concepts.functional import (
+    ceiling_noise_equivalent,
+    concept_set_ceiling,
+    concept_task_leakage,
+    interconcept_leakage,
+    noise_equivalent,
+)
 from quantus_concepts.functional.bottleneck.leakage import discretise
+from quantus_concepts.functional.bottleneck.wrong_labels import unique_share
 from reference import bottleneck
 from refusals import refusals
 
@@ -66,6 +74,119 @@ def test_against_the_reference() -> None:
     assert beyond[0] == pytest.approx(0.5)
     # Changed places or not, the value says as much.
     assert (leakage.scores[0].item(), leakage.p[0].item()) == pytest.approx((0, 1), abs=1e-6)
+
+
+def test_the_null_is_the_mean_of_all_orders_within_the_strata() -> None:
+    # Three and four images of two strata, and two concepts, whose draws are counted out.
+    values = np.array([[0.0, 2.0], [1.0, 0.0], [2.0, 1.0], [0.0, 5.0], [1.0, 3.0], [2.0, 4.0], [3.0, 6.0]])
+    concepts = np.array([[0, 0], [0, 0], [0, 1], [1, 1], [1, 1], [1, 1], [1, 1]])
+    classes = np.array([0, 1, 1, 0, 0, 1, 2])
+    leakage = concept_task_leakage(values, classes, concepts, n_permutations=3000)
+    for j in range(2):
+        strata = [np.flatnonzero(concepts[:, j] == state) for state in (0, 1)]
+        exact = []
+        for orders in itertools.product(*(itertools.permutations(stratum) for stratum in strata)):
+            moved = values[:, [j]].copy()
+            moved[np.concatenate(strata), 0] = values[[i for order in orders for i in order], j]
+            exact.append(bottleneck.concept_task_leakage(moved, classes, concepts[:, [j]], 8)[0][0])
+        own = bottleneck.concept_task_leakage(values[:, [j]], classes, concepts[:, [j]], 8)[0][0]
+        assert leakage.scores[j].item() == pytest.approx(own - np.mean(exact), abs=0.01)
+        assert leakage.p[j].item() == pytest.approx(np.mean(np.array(exact) >= own - 1e-9), abs=0.03)
+
+
+def test_the_null_by_hand() -> None:
+    # One of four values and one of four classes: in a quarter of the orders the same image, which says all.
+    # In the others it says 2 H(1/4) - H(1/4, 1/4, 1/2).
+    quarter = stats.entropy([1 / 4, 3 / 4])
+    other = (2 * quarter - stats.entropy([1 / 4, 1 / 4, 1 / 2])) / quarter
+    one = [[1], [0], [0], [0]]
+    leakage = concept_task_leakage(one, [1, 0, 0, 0], [[0]] * 4, n_permutations=3000)
+    assert leakage.scores.item() == pytest.approx(1 - (1 + 3 * other) / 4, abs=0.03)
+    assert leakage.p.item() == leakage.mean_p == pytest.approx(1 / 4, abs=0.03)
+
+
+def honest_data(q: float, seed: int, leak: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values that say nothing beyond the true concepts but `leak`, classes, and labels of which q are wrong."""
+    rng = np.random.default_rng(seed)
+    table, classes = rng.beta(0.3, 0.3, (8, 12)), rng.integers(0, 8, 400)
+    truth = (rng.random((400, 12)) < table[classes]).astype(int)
+    values = truth + 0.15 * (rng.normal(size=truth.shape) + leak * rng.normal(size=(8, 12))[classes])
+    return values, classes, np.where(rng.random(truth.shape) < q, 1 - truth, truth)
+
+
+def equivalent_of(values: np.ndarray, classes: np.ndarray, labels: np.ndarray) -> float:
+    leakage = concept_task_leakage(values, classes, labels, n_permutations=19)
+    return noise_equivalent(values, classes, labels, leakage.scores.mean().item())
+
+
+def test_wrong_labels_by_hand() -> None:
+    # The concept is one of two fair classes and the value the concept: where a share q of the labels is wrong the value
+    # says h(q) bits beyond them. The class shares are hardly shrunk with 20,000 images.
+    classes = np.arange(20000) % 2
+    for q in (0.05, 0.1, 0.2):
+        labels = np.where(np.arange(20000) % 200 < 200 * q, 1 - classes, classes)[:, None]
+        bits = stats.entropy([q, 1 - q]) / math.log(2)
+        assert noise_equivalent(classes[:, None], classes, labels, bits) == pytest.approx(q, abs=1e-3)
+    # Between the shares of the curve, and where the score is not positive or the labels explain nothing of it.
+    assert noise_equivalent(classes[:, None], classes, labels, 0.0) == 0
+    assert noise_equivalent(classes[:, None], classes, labels, 0.95) == math.inf
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wrong_labels_against_the_reference(seed: int) -> None:
+    values, classes, labels = honest_data(0.05, seed)
+    values[:, 3], labels[:, 4] = 1.0, 0  # a constant value, and a concept that never occurs
+    labels[:1, 5], labels[1:, 5] = 1, 0  # one that is rarer than any share of wrong labels
+    curve = bottleneck.leakage_of_wrong_labels(values, classes, labels, (0.05, 0.1), 8)
+    for q, score in zip((0.05, 0.1), curve, strict=True):
+        assert noise_equivalent(values, classes, labels, score) == pytest.approx(q, abs=1e-9)
+
+
+def test_wrong_labels_of_honest_models_are_found_and_planted_codes_have_a_size() -> None:
+    found = {q: np.mean([equivalent_of(*honest_data(q, seed)) for seed in range(4)]) for q in (0.0, 0.02, 0.05, 0.14)}
+    assert found == pytest.approx({0.0: 0, 0.02: 0.02, 0.05: 0.053, 0.14: 0.149}, abs=0.01)
+    codes = {a: np.mean([equivalent_of(*honest_data(0, seed, a)) for seed in range(4)]) for a in (0.2, 0.5, 1.5)}
+    assert codes == pytest.approx({0.2: 0.006, 0.5: 0.037, 1.5: 0.226}, abs=0.05)
+    assert codes[0.2] < 0.015 < codes[0.5] < 0.06
+
+
+def test_wrong_labels_are_undefined_without_classes_or_concepts() -> None:
+    values, classes, labels = honest_data(0, 0)
+    assert math.isnan(noise_equivalent(values, np.zeros(400, int), labels, 0.1))
+    assert math.isnan(noise_equivalent(values, classes, np.ones_like(labels), 0.1))
+    assert math.isnan(noise_equivalent(values, classes, labels, math.nan))
+
+
+def test_wrong_labels_behind_a_ceiling() -> None:
+    rng = np.random.default_rng(0)
+    table = np.array([[int(bit) for bit in f"{k:03b}"] * 2 for k in range(8)])
+    found = {}
+    for q in (0.0, 0.05, 0.1, 0.14):
+        draws = []
+        for seed in range(4):
+            classes = rng.integers(0, 8, 400)
+            labels = np.where(rng.random((400, 6)) < q, 1 - table[classes], table[classes])
+            draws.append(ceiling_noise_equivalent(labels, classes, 1.0, seed=seed))
+        found[q] = np.mean(draws)
+    assert found == pytest.approx({0.0: 0, 0.05: 0.040, 0.1: 0.091, 0.14: 0.130}, abs=0.02)
+    # No more than the ceiling needs nothing, and nothing explains that concepts without a relation give the class.
+    own = concept_set_ceiling(labels, classes)
+    assert ceiling_noise_equivalent(labels, classes, own) == 0
+    assert ceiling_noise_equivalent(labels, classes, own + 0.01) < ceiling_noise_equivalent(labels, classes, 0.99)
+    assert ceiling_noise_equivalent(rng.integers(0, 2, (400, 3)), classes, 1.0) == math.inf
+    again = (ceiling_noise_equivalent(labels, classes, 0.9, seed=3) for _ in range(2))
+    assert next(again) == next(again)
+
+
+def test_a_ceiling_of_unique_concepts_says_nothing() -> None:
+    rows = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 0]]).repeat_interleave(1, 0)
+    assert unique_share(rows) == 0.5
+    assert unique_share(rows.repeat(2, 1)) == 0
+    assert math.isnan(ceiling_noise_equivalent(rows, [0, 1, 0, 0], 1.0))
+    # A quarter is allowed.
+    rows = torch.tensor([[0, 0], [0, 0], [0, 0], [1, 0]])
+    assert unique_share(rows) == 0.25
+    assert ceiling_noise_equivalent(rows, [0, 0, 0, 0], 1.0) == 0
 
 
 def test_p_is_uniform_without_leakage() -> None:
@@ -170,5 +291,10 @@ test_refused = refusals(
     (lambda: concept_task_leakage(GOOD[0] * math.nan, GOOD[1], GOOD[2]), "`values` to be finite"),
     (lambda: interconcept_leakage(GOOD[0], GOOD[2], n_bins=1), "`n_bins`"),
     (lambda: interconcept_leakage(GOOD[0], GOOD[2][:, :1]), "`concepts` to have shape"),
+    (lambda: noise_equivalent(GOOD[0], GOOD[1], GOOD[2] + 0.5, 0.1), "`concepts` to hold only 0 and 1"),
+    (lambda: noise_equivalent(GOOD[0], GOOD[1][:5], GOOD[2], 0.1), "`classes` to have shape"),
+    (lambda: ceiling_noise_equivalent(GOOD[2], GOOD[1], 1.5), "`accuracy`"),
+    (lambda: ceiling_noise_equivalent(GOOD[2], GOOD[1], 1.0, n_draws=0), "`n_draws`"),
+    (lambda: ceiling_noise_equivalent(GOOD[2][:0], GOOD[1][:0], 1.0), "`concepts` to have at least one row"),
     (lambda: concept_set_ceiling(GOOD[2][:0], GOOD[1][:0]), "`concepts` to have at least one row"),
 )

@@ -37,6 +37,8 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.concept_set_ceiling, [LABELS, INDICES], {}),
     (f.concept_task_leakage, [VALUES, INDICES, LABELS], {}),
     (f.interconcept_leakage, [VALUES, LABELS], {}),
+    (lambda v, y, c: [f.noise_equivalent(v, y, c, 0.1)], [VALUES, INDICES, LABELS], {}),
+    (lambda c, y: [f.ceiling_noise_equivalent(c, y, 1.0)], [LABELS, INDICES], {}),
     (lambda v, y: f.sparse_head_path(v, y, [1]).weights, [VALUES, INDICES], {}),
     (
         lambda v, y, w: f.concept_swap([v] * 2, [y] * 2, [w] * 2, [w[0]] * 2, [v[0]] * 2, [w[1]] * 2),

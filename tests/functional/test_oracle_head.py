@@ -45,6 +45,10 @@ test_refused = refusals(
         lambda: oracle_head(np.ones((2, 3)), np.ones((2, 4)), [0, 1]),
         r"shape \(N, L\)|shape \(K, L\)",
     ),
+    (lambda: oracle_head([[-1, 1]], np.ones((2, 2)), [0]), "`presence` to hold 0 and 1, or NaN .* from -1 to 1.*>="),
+    (lambda: oracle_head([[0, 2]], np.ones((2, 2)), [0]), "`presence` to hold 0 and 1"),
+    (lambda: oracle_head([[0.3, np.nan]], np.ones((2, 2)), [0]), "`presence` to hold 0 and 1"),
+    (lambda: oracle_head([[1, np.inf]], np.ones((2, 2)), [0]), "`presence` to hold 0 and 1"),
     (lambda: oracle_head(np.ones((2, 3)), np.ones((2, 3)) * 50, [0, 1]), "`class_concepts` .*Divide percentages"),
     (lambda: oracle_head(np.ones((2, 3)), np.ones((2, 3)), [0, 2]), r"`labels` to lie in \[0, 1\]"),
 )

@@ -62,6 +62,55 @@ def test_reference(code: torch.Tensor) -> None:
     np.testing.assert_allclose(swap.drop[0, 1], swap.accuracy[1, 1] - expected, atol=1e-6)
 
 
+def test_drops_are_from_the_own_head_of_the_values() -> None:
+    # The first head is right about its own values, and the second about half of its own.
+    values = [[[1.0], [-1.0]], [[1.0], [1.0]]]
+    swap = concept_swap(values, [[0, 1]] * 2, [[[1.0], [-1.0]]] * 2, [[0.0, 0.0]] * 2, [[0.0]] * 2, [[1.0]] * 2)
+    assert swap.accuracy.tolist() == [[1, 0.5], [1, 0.5]]
+    assert swap.drop.tolist() == [[0, 0], [0, 0]]
+    # The second head says the opposite.
+    heads = [[[1.0], [-1.0]], [[-1.0], [1.0]]]
+    swap = concept_swap(values, [[0, 1]] * 2, heads, [[0.0, 0.0]] * 2, [[0.0]] * 2, [[1.0]] * 2)
+    assert swap.accuracy.tolist() == [[1, 0.5], [0, 0.5]]
+    assert swap.drop.tolist() == [[0, 0], [1, 0]]
+    assert swap.mean_drop == 0.5
+
+
+def test_a_concept_that_does_not_vary_is_read_as_the_mean_of_the_other_scale() -> None:
+    # The first concept was 7 in all training images of the second training: 7 is the first training's mean .5 then, and
+    # 8 one deviation of .5 more.
+    values = [[[1.0, 0.0], [0.0, 1.0]], [[8.0, 1.0], [7.0, 1.0]]]
+    heads, biases = [[[1.0, 0.0], [0.0, 0.9]]] * 2, [[0.0, 0.0]] * 2
+    means, deviations = [[0.5, 0.5], [7.0, 0.5]], [[0.5, 0.5], [0.0, 0.5]]
+    swap = concept_swap(values, [[0, 1]] * 2, heads, biases, means, deviations)
+    assert swap.accuracy[0].tolist() == [1, 1]  # 1 and .5 against .9
+    expected = bottleneck.swapped_accuracy(
+        torch.tensor(values[1]),
+        torch.tensor([0, 1]),
+        (torch.tensor(heads[0]), torch.tensor(biases[0])),
+        (means[0], deviations[0]),
+        (means[1], [1.0, 0.5]),
+    )
+    assert swap.accuracy[0, 1] == expected
+
+
+SWAPPED = {
+    "values": [[[0.0], [1.0]]] * 2,
+    "classes": [[0, 1]] * 2,
+    "weights": [[[1.0], [-1.0]]] * 2,
+    "biases": [[0.0, 0.0]] * 2,
+    "train_mean": [[0.0]] * 2,
+    "train_deviation": [[1.0]] * 2,
+}
+test_numbers = refusals(
+    (lambda: concept_swap(**SWAPPED | {"weights": [[[np.nan], [1.0]]] * 2}), "`weights` to be finite"),
+    (lambda: concept_swap(**SWAPPED | {"biases": [[np.inf, 1.0]] * 2}), "`biases` to be finite"),
+    (lambda: concept_swap(**SWAPPED | {"train_mean": [[np.inf]] * 2}), "`train_mean` to be finite"),
+    (lambda: concept_swap(**SWAPPED | {"train_deviation": [[np.nan]] * 2}), "`train_deviation` to be finite"),
+    (lambda: concept_swap(**SWAPPED | {"train_deviation": [[-1.0]] * 2}), r"`train_deviation` to lie in \[0, inf\]"),
+    (lambda: concept_swap(**SWAPPED | {"classes": [[0, 1], [1, 2]]}), r"`classes` to lie in \[0, 1\] .*Count classes"),
+    (lambda: concept_swap(**SWAPPED | {"classes": [[0, 1], [-1, 0]]}), r"`classes` to lie in \[0, 1\]"),
+)
 test_refusals = refusals(
     (
         lambda: concept_swap([[[0.0]]], [[0]], [[[1.0]]], [[0.0]], [[0.0]], [[1.0]]),

@@ -47,7 +47,9 @@ def concept_lenet() -> PostHocCBM:
     bank = ConceptBank.random(N_CONCEPTS, 16)
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
-        return PostHocCBM(features, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+        model = PostHocCBM(features, bank, nn.Linear(N_CONCEPTS, N_CLASSES)).eval()
+    model.absent_values = torch.zeros(N_CONCEPTS)
+    return model
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ pytestmark = [
 def test_arguments(name: str, kind: str, arguments: dict[str, Any]) -> None:
     inputs = INPUTS[kind]
     scores = inputs.call(inputs.metric(name, **arguments))
-    assert len(scores) == (N_CONCEPTS if name == "CGIM" else N)
+    assert len(scores) == (N_CONCEPTS if name in ("CGIM", "ConceptAUC") else N)
     assert all(isinstance(score, float) for score in scores)
     assert np.isfinite(scores).any()
     a_batch = quantus.explain(inputs.model, inputs.x_batch, inputs.y_batch, **SALIENCY)
@@ -209,6 +211,9 @@ def test_one_sample(name: str, kind: str) -> None:
         # Scores of concepts, over the one class that is left, or over all by the weights of a head.
         assert len(scores) == N_CONCEPTS
         assert (np.abs(scores) <= 1 + 1e-9).all()
+    elif name == "ConceptAUC":
+        # One sample has no pair.
+        assert np.isnan(scores).tolist() == [True] * N_CONCEPTS
     elif name == "Locality":
         # In units of the values' spread over images, which one image has not.
         assert np.isnan(scores).all()

@@ -33,7 +33,8 @@ from quantus_concepts import (
     score_substitutions,
 )
 from quantus_concepts.metrics.contrast.regions import Subject
-from quantus_concepts.metrics.host.alignment import ModelNames
+from quantus_concepts.metrics.host.alignment import ModelNames, Order, TruthLookup
+from quantus_concepts.metrics.host.batch import Batch
 
 NAMES, CLASSES = ["red", "green", "blue", "grey"], ["a", "b", "c", "d"]
 N = 40
@@ -116,7 +117,7 @@ def test_truth_of_a_metric_next_to_a_loader_that_may_shuffle_raises(kind: str) -
 def test_truth_of_a_metric_has_a_row_for_each_image() -> None:
     for rows in (LABELS[:30], torch.cat([LABELS, LABELS])):
         with pytest.raises(ValueError, match=f"`concept_labels` to hold as many rows .* but got {len(rows)}"):
-            score_concepts(make_model(), DataLoader(PAIRS, 8), [CEM(rows)])
+            score_concepts(make_model(), DataLoader(PAIRS, 8), [CEM(rows, importance="value")])
 
 
 @pytest.mark.parametrize("labels", [KIND[:, None], torch.eye(4)[KIND].long(), KIND.double()])
@@ -246,3 +247,78 @@ def test_fit_matches_names() -> None:
     for arguments in ({"names": NAMES[::-1]}, {"class_names": CLASSES[::-1]}):
         with pytest.raises(ValueError, match="in the order of the names of the loader's data set"):
             PostHocCBM.fit(nn.Identity(), loader, min_images=1, **arguments)
+
+
+def test_truth_of_images_is_that_of_the_part() -> None:
+    data = Data([0, 1, 2, 3])
+    data.pairs, data.kinds = np.arange(N), np.arange(N) * 2
+    rows = [5, 2, 31]
+    look_up = TruthLookup(DataLoader(Subset(Subset(data, range(1, N)), [4, 1, 30]), 2))
+    assert look_up("added").tolist() == data.added[rows].tolist()
+    assert look_up("pairs").tolist() == rows
+    # Under a name that only a metric knows, if it is about images; else all of it.
+    assert look_up("kinds", of_images=True).tolist() == [10, 4, 62]
+    assert look_up("kinds").tolist() == data.kinds.tolist()
+    assert look_up("part_of_concept").tolist() == [0, 1, 2, 3]
+    whole = TruthLookup(DataLoader(data, 2))
+    assert whole("kinds", of_images=True).tolist() == data.kinds.tolist()
+
+
+def test_numbers_of_a_data_set_become_those_of_the_model() -> None:
+    # The model has the second and the last of four classes, in this order; -1 is none.
+    order = Order(classes=[3, 1], n_classes=4)
+    for labels in (np.array([-1, 0, 1, 2, 3]), torch.tensor([-1, 0, 1, 2, 3])):
+        moved = order.apply("labels", labels)
+        assert type(moved) is type(labels)
+        assert moved.tolist() == [-1, -1, 1, -1, 0]
+    for wrong in (4, -2):
+        with pytest.raises(ValueError, match=f"`labels` of the data set to lie in -1 to 3 but got {wrong}"):
+            order.apply("labels", np.array([0, wrong, 1]))
+
+
+def test_metrics_of_one_pass_keep_their_own_truth() -> None:
+    """Two of one class, one name, other arrays: for several models, and after the other one was computed."""
+    others = 1 - LABELS
+    rolled = (KIND + (torch.arange(N) % 3 == 0)) % 4
+    metrics = {
+        "first": CEM(LABELS, only_correct=True, labels=KIND),
+        "second": CEM(others, only_correct=True, labels=rolled),
+        "third": CEM(LABELS, only_correct=True, labels=rolled),
+    }
+    models = {"a": make_model(), "b": make_model()}
+    batches = [(X[rows], KIND[rows]) for rows in torch.arange(N).split(8)]
+    table = score_concepts(models, batches, metrics, baselines=False)
+    counts = N, int((rolled == KIND).sum())
+    for name in models:
+        rows = table[table["model"] == name].set_index("metric")
+        assert rows["value"].to_dict() == {"first": 1, "second": 0, "third": 1}
+        assert rows["n"].to_dict() == {"first": counts[0], "second": counts[1], "third": counts[1]}
+
+
+def test_a_batch_with_other_truth_forgets_what_it_knew_of_the_labels() -> None:
+    batch = Batch(make_model(), X, KIND.numpy(), {"labels": KIND})
+    assert batch.correct.all()
+    assert torch.equal(batch.labels, KIND)
+    other = batch.with_truth({"labels": (KIND + 1) % 4})
+    assert not other.correct.any()
+    assert torch.equal(other.labels, (KIND + 1) % 4)
+    # What does not depend on it is shared, and the batch itself stays.
+    assert other.logits is batch.logits
+    assert batch.correct.all()
+
+
+def test_prepared_truth_is_made_once_for_each_array_key_and_device() -> None:
+    made: list[object] = []
+
+    def prepare(truth: torch.Tensor, device: object) -> torch.Tensor:
+        made.append(device)
+        return truth + len(made)
+
+    batch = Batch(make_model(), X, KIND.numpy(), {"labels": KIND})
+    other = batch.with_truth({"labels": KIND.clone()})
+    first = batch.prepared_truth("key", "labels", "cpu", prepare)
+    assert batch.prepared_truth("key", "labels", "cpu", prepare) is first
+    assert len(made) == 1
+    for one, key, device in ((other, "key", "cpu"), (batch, "another", "cpu"), (batch, "key", "meta")):
+        assert one.prepared_truth(key, "labels", device, prepare) is not first
+    assert made == ["cpu", "cpu", "cpu", "meta"]

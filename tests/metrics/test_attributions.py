@@ -26,8 +26,9 @@ MAKERS = metric_makers(ARGUMENTS)
 #: What they are given has to come again from `explain_func`: see `test_reexplaining`.
 EXPLAINING_AGAIN = ("MCS", "IDR", "IIR")
 METRICS: dict[str, Callable[..., Any]] = {
-    **{name: MAKERS[name] for name in ("CEM", "CGIM", "Faithfulness", "PASTAScore")},
-    **{name: partial(MAKERS[name], agreement=-1) for name in EXPLAINING_AGAIN},
+    **{name: MAKERS[name] for name in ("CEM", "Faithfulness", "PASTAScore")},
+    "CGIM": partial(MAKERS["CGIM"], labels=CLASSES),
+    **{name: partial(MAKERS[name], agreement=-1, labels=CLASSES) for name in EXPLAINING_AGAIN},
     "CLM": partial(CLM, alpha=3),
 }
 # Metrics of concepts at the bottleneck; the others are of images.

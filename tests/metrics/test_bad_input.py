@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from captum.attr import Saliency
+from torch import nn
 
-from metric_inputs import metric_arguments, region
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Patch
-from tiny_models import N_CLASSES, SharingConceptModel
+from captum_concepts import BottleneckCBM, show_concepts
+from metric_inputs import metric_arguments, metric_makers, predicted, region
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, OracleHead, Patch, score_concepts
+from quantus_concepts.metrics.contrast.regions import Subject
+from quantus_concepts.metrics.host.checks import check_outputs
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 from untouched import untouched
 
 N, SIZE = 6, 12
@@ -116,3 +122,101 @@ def test_classes_may_be_whole_floats_a_column_or_one_hot():
 def test_columns_in_the_order_of_the_model_or_of_other_names_are_taken():
     for columns in ("abcde", "vwxyz"):
         assert cem(pd.DataFrame(LABELS, columns=list(columns)), model=NAMED) == cem()
+
+
+def random_maps(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+    shape = np.shape(inputs)
+    return np.random.default_rng(0).normal(size=shape if len(shape) == 2 else (shape[0], *shape[2:]))
+
+
+#: Metrics that run the classes of a model; PASTAScore runs none.
+OF_CLASSES = {name: make for name, make in metric_makers(TRUTH).items() if name != "PASTAScore"}
+AT_THE_HEAD = ("CEM", "CGIM", "OracleHead")
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_classes_that_the_model_does_not_have_raise_in_every_metric(name):
+    """Counted from 1, negative, or those of another model."""
+    values = MODEL.concept_predictor(torch.as_tensor(IMAGES)).detach().numpy()
+    metric = OF_CLASSES[name]()
+    places = [(MODEL, IMAGES, MASKS)] + ([(MODEL.head, values, None)] if name in AT_THE_HEAD else [])
+    arguments = ["y_batch"] + (["labels"] if "labels" in metric.sample_truth else [])
+    for model, inputs, masks in places:
+        for argument in arguments:
+            for one in (N_CLASSES, -1):
+                wrong = np.where(np.arange(N) == 4, one, CLASSES)
+                classes = {"y_batch": CLASSES, argument: wrong}
+                labels = {"labels": classes.pop("labels")} if "labels" in classes else {}
+                call = {"model": model, "x_batch": inputs, "s_batch": masks, "explain_func": random_maps, **classes}
+                with pytest.raises(ValueError, match=f"`{argument}` to hold class"):
+                    OF_CLASSES[name](**labels)(**call)
+                with pytest.raises(ValueError, match=f"`{argument}` to hold class"):
+                    metric.update(**call, **labels)
+
+
+def test_a_head_of_one_logit_is_refused():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 1))
+    model = BottleneckCBM(nn.Conv2d(3, 4, 3), nn.Linear(4, N_CONCEPTS), nn.Linear(N_CONCEPTS, 1)).eval()
+    two, zeros, images = (
+        "an output for each class, at least two, but got one",
+        np.zeros(N, int),
+        torch.as_tensor(IMAGES),
+    )
+    for make in (lambda: CEM(LABELS), lambda: CEM(LABELS, only_correct=True), lambda: CGIM(TABLE[:1])):
+        with pytest.raises(ValueError, match=two):
+            make()(model, IMAGES, zeros)
+    with pytest.raises(ValueError, match=two):
+        CEM(LABELS)(model.head, model.concept_predictor(images).detach().numpy(), zeros, a_batch=LABELS)
+    with pytest.raises(ValueError, match=two):
+        mcs({"model": network, "y_batch": zeros})
+    with pytest.raises(ValueError, match=two):
+        CEM().update(model, IMAGES, concept_labels=LABELS)
+    with pytest.raises(ValueError, match=two):
+        score_concepts(model, [(images, zeros, torch.as_tensor(LABELS))], baselines=False)
+    with pytest.raises(ValueError, match=two):
+        Subject(network, images, zeros).correct()
+    with pytest.raises(ValueError, match=two):
+        show_concepts(model, images.sigmoid())
+    # What to pass instead says the same by the larger of two outputs.
+    head, pair = nn.Linear(3, 1), nn.Linear(3, 2)
+    pair.weight.data, pair.bias.data = (torch.cat([-part, part]) / 2 for part in (head.weight.data, head.bias.data))
+    values = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(check_outputs(pair(values), 50).argmax(1), (head(values)[:, 0] > 0).long())
+
+
+def test_predictions_in_place_of_true_classes_give_one_warning():
+    answers = predicted(MODEL, IMAGES)
+    wrong = (answers + (np.arange(N) == 3)) % N_CLASSES
+    says = r"`y_batch` is the predicted class of all 6 samples .* Pass the true classes as `labels`"
+    correct = {"CEM": CEM(LABELS, only_correct=True), "CGIM": CGIM(TABLE), "OracleHead": OracleHead(TABLE)}
+    for name, metric in correct.items():
+        with pytest.warns(UserWarning, match=f"^{name}: {says}") as caught:
+            metric(MODEL, IMAGES, answers, batch_size=4)
+        assert sum("true classes" in str(each.message) for each in caught) == 1
+        bound = (
+            OracleHead(TABLE, labels=answers)
+            if name == "OracleHead"
+            else type(metric)(*([LABELS, 1, True] if name == "CEM" else [TABLE]), labels=answers)
+        )
+        for silent, classes in ((metric, wrong), (bound, answers)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                silent(MODEL, IMAGES, classes)
+            assert not [each for each in caught if "true classes" in str(each.message)]
+    # Batches are counted together.
+    for first, n_warnings in ((answers, 1), (wrong, 0)):
+        metric = OracleHead(TABLE)
+        for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
+            metric.update(MODEL, IMAGES[rows], first[rows])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            metric.compute()
+        assert len(caught) == n_warnings
+    # One that does not ask who is right, or cannot tell by one sample, does not warn.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cem(y_batch=answers)
+        OracleHead(TABLE)(MODEL, IMAGES[:1], answers[:1])
+        OracleHead(TABLE, disable_warnings=True)(MODEL, IMAGES, answers)
+    with pytest.warns(UserWarning, match=f"^MCS: {says}"):
+        mcs({"y_batch": answers, "explain_func": random_maps}, agreement=-1)

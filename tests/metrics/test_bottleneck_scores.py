@@ -15,12 +15,17 @@ from torch.utils.data import DataLoader, TensorDataset
 from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import compare, score_concepts
 from quantus_concepts.functional import (
+    ceiling_noise_equivalent,
     completeness,
     concept_set_ceiling,
     concept_task_leakage,
     interconcept_leakage,
+    interval,
+    noise_equivalent,
     sparse_head_path,
 )
+from quantus_concepts.functional.bottleneck.leakage import commonest_classes
+from quantus_concepts.functional.bottleneck.wrong_labels import unique_share
 from quantus_concepts.metrics import (
     Completeness,
     ConceptSetCeiling,
@@ -82,6 +87,76 @@ def test_rows_of_leakage_are_those_of_the_formulas() -> None:
     assert rows["concept-set ceiling"].loc["", "value"] == pytest.approx(concept_set_ceiling(CONCEPTS, CLASSES))
 
 
+def test_shares_of_wrong_labels_stand_beside_leakage_and_ceiling() -> None:
+    turned = torch.rand(CONCEPTS.shape, generator=torch.Generator().manual_seed(2)) < 0.08
+    labels = CONCEPTS ^ turned.long()
+    batches = [(HONEST, CLASSES, labels)]
+    metrics = [ConceptTaskLeakage(), InterconceptLeakage(), ConceptSetCeiling()]
+    rows = score_concepts(model(), batches, metrics).set_index(["metric", "item"])
+    means = rows.xs("", level="item")
+    share = noise_equivalent(HONEST, CLASSES, labels, means.loc["concept-task leakage", "value"])
+    assert means.loc["concept-task leakage as wrong labels", ["value", "n", "undefined"]].tolist() == [share, 1, 0]
+    assert share == pytest.approx(0.08, abs=0.03)
+    assert len(rows.loc["concept-task leakage as wrong labels"]) == 1
+    # What wrong labels do to pairs is not known.
+    assert "inter-concept leakage as wrong labels" not in means.index
+    accuracy = (HONEST @ (2.0 * TABLE.T - 1)).argmax(1).eq(CLASSES).double().mean().item()
+    found = means.loc["concept-set ceiling as wrong labels"]
+    assert found["value"] == ceiling_noise_equivalent(labels, CLASSES, accuracy)
+    assert means.loc["images with unique concepts", "value"] == unique_share(labels) < 0.25
+    # Ten further concepts at random: nearly every image has its own row.
+    extra = torch.rand(N, 12, generator=torch.Generator().manual_seed(3)) < 0.5
+    wide = torch.cat([CONCEPTS, extra.long()], 1)
+    bank = ConceptBank(torch.eye(18, 6))
+    unique = PostHocCBM(nn.Identity(), bank, nn.Linear(18, N_CLASSES), values="raw")
+    means = score_concepts(unique, [(HONEST, CLASSES, wide)], [ConceptSetCeiling()]).set_index("metric")
+    found = means.loc["concept-set ceiling as wrong labels"]
+    assert (found["n"], found["undefined"], np.isnan(found["value"])) == (0, 1, True)
+    percent = round(100 * means.loc["images with unique concepts", "value"])
+    assert found["reason"] == f"{percent} % of the images have concepts that no other image has, above 25 %"
+
+
+def test_a_share_of_wrong_labels_beyond_the_largest_is_a_number_with_its_reason() -> None:
+    # Values that give the class, and nothing of their concepts.
+    copies = CLASSES[:, None].float().expand(-1, N_CONCEPTS) + 0.01 * NOISE
+    rows = score(copies, ConceptTaskLeakage()).set_index(["metric", "item"])
+    row = rows.loc[("concept-task leakage as wrong labels", "")]
+    assert row[["value", "n", "undefined", "reason"]].tolist() == [0.3, 1, 0, "beyond 30 % wrong labels"]
+
+
+def test_random_banks_have_a_range_of_leakage_from_few_draws_and_no_p() -> None:
+    banks = [
+        PostHocCBM(nn.Identity(), ConceptBank.random(6, 6, seed=seed), model().head, values="raw") for seed in (0, 1)
+    ]
+    metrics = [ConceptTaskLeakage(n_permutations=19), InterconceptLeakage(n_permutations=19)]
+    table = score_concepts(model(), loader(HONEST), metrics, controls={"random banks": banks})
+    of_banks = table[table["what"] == "random range"]
+    assert {*of_banks["metric"]} == {"concept-task leakage", "inter-concept leakage"}
+    scores = []
+    for bank in banks:
+        values = bank.concept_predictor(HONEST)
+        scores.append(concept_task_leakage(values, CLASSES, CONCEPTS, n_permutations=3).scores.mean().item())
+    row = of_banks[(of_banks["metric"] == "concept-task leakage") & (of_banks["item"] == "")].iloc[0]
+    assert [row["low"], row["high"]] == pytest.approx(sorted(scores), abs=1e-6)
+
+
+def test_p_of_pairs_is_the_smallest_times_their_number() -> None:
+    table = score(LEAKING, InterconceptLeakage(n_permutations=19))
+    p = interconcept_leakage(LEAKING, CONCEPTS, n_permutations=19).p
+    pairs = p[~torch.eye(N_CONCEPTS, dtype=torch.bool)].view(N_CONCEPTS, N_CONCEPTS - 1)
+    rows = table[(table["metric"] == "inter-concept leakage p") & (table["item"] != "")]
+    np.testing.assert_allclose(rows["value"], (pairs.amin(1) * (N_CONCEPTS - 1)).clamp(max=1), atol=1e-6)
+    # Five times .05 is less than 1.
+    assert 0.2 < rows["value"].min() < 1
+
+
+def test_the_ceiling_has_an_interval_over_classes() -> None:
+    row = score(HONEST, ConceptSetCeiling()).set_index("metric").loc["concept-set ceiling"]
+    hits = commonest_classes(CONCEPTS, CLASSES)
+    assert [row["low"], row["high"]] == pytest.approx(interval(hits, clusters=CLASSES))
+    assert row["low"] != pytest.approx(interval(hits)[0])
+
+
 def test_honest_values_do_not_leak() -> None:
     table = score(HONEST, ConceptTaskLeakage(), InterconceptLeakage()).set_index(["metric", "item"])["value"]
     for name in ("concept-task leakage", "inter-concept leakage"):
@@ -117,7 +192,7 @@ def test_sparse_heads_and_their_plot() -> None:
     halves = [
         sparse_head_path(
             *(HONEST[places == half], CLASSES[places == half], [1, 2, 3, 6]),
-            *(HONEST[places != half], CLASSES[places != half], 25, 40),
+            *(HONEST[places != half], CLASSES[places != half], 25),
         ).accuracy
         for half in (0, 1)
     ]
@@ -132,6 +207,26 @@ def test_sparse_heads_and_their_plot() -> None:
     plt.close(figure)
     with pytest.raises(ValueError, match="rows of 'sparse head accuracy'"):
         plot_sparse_heads(table.iloc[:0])
+    with pytest.raises(ValueError, match=r"what `score_concepts` returns but it has no column \['what'\]"):
+        plot_sparse_heads(table.drop(columns="what"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_of_models_are_drawn_as_they_are() -> None:
+    rows = {
+        "metric": "sparse head accuracy",
+        "what": "score",
+        "l": [1, 5],
+        "value": [0.5, 0.8],
+        "low": 0.4,
+        "high": 0.9,
+    }
+    names = [r"$\frac{$", "_mine", "plain"]
+    table = pd.concat([pd.DataFrame(rows | {"model": name}) for name in names])
+    figure, ax = plot_sparse_heads(table)
+    figure.draw_without_rendering()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == names
+    plt.close(figure)
 
 
 def test_images_are_compared_with_the_ceiling_and_between_models() -> None:
@@ -168,10 +263,10 @@ def test_all_metrics_have_rows_with_random_banks() -> None:
 
 def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
     values = LEAKING.clone()
-    values[0, 0] = torch.nan
+    values[0, 0] = -torch.inf
     seen = ValuesAndTruth(values, CONCEPTS, CLASSES)
     expected = concept_task_leakage(LEAKING[1:], CLASSES[1:], CONCEPTS[1:])
-    (_, leakage), _ = ConceptTaskLeakage().numbers(seen)
+    (_, leakage), *_ = ConceptTaskLeakage().numbers(seen)
     np.testing.assert_allclose(leakage.scores, expected.scores)
     assert "not finite (1 of 240" in leakage.commonest_reason()
     (_, hits), _ = SparseHeadAccuracy([2]).numbers(seen)

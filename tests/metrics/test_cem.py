@@ -82,7 +82,7 @@ def test_autocast_rounds_the_backbone_only():
         theta = model.head[0].weight[torch.as_tensor(classes)]
         ranked = (theta * values).argmax(1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        scores = CEM(labels)(model, images, classes)
+        scores = CEM(labels, importance="contribution")(model, images, classes)
     np.testing.assert_array_equal(scores, labels[np.arange(40), ranked])
 
 
@@ -99,24 +99,25 @@ def test_a_model_in_half_precision_is_ranked_in_float32():
     )
     # Rounded to bfloat16 products tie, and the first of equal ones comes first.
     assert (order != rounded).any()
-    scores = CEM(labels, top_l=3)(model, images, classes)
+    scores = CEM(labels, top_l=3, importance="contribution")(model, images, classes)
     np.testing.assert_allclose(scores, labels[np.arange(300)[:, None], order].mean(1), rtol=1e-6)
     # What is left: values of the model's own, which may tie; the lower index then comes first.
     model.concept_predictor.cavs[1:] = model.concept_predictor.cavs[0]
     assert CEM(labels, importance="value")(model, images, classes) == labels[:, 0].tolist()
 
 
-def test_a_head_without_a_gradient_has_importance_by_value_only():
+def test_a_head_without_a_gradient_has_importance_by_value_and_by_effect():
     class Decides(nn.Module):
         def forward(self, values):
-            return values.detach()[:, :4].round()
+            return (10 * values.detach()[:, :4]).round()
 
     model = SharingConceptModel()
     model.head = Decides()
     images, labels, classes = np.ones((2, 3, 12, 12), np.float32), np.ones((2, 5), int), np.zeros(2, int)
-    with pytest.raises(ValueError, match=r"gradient of the model's head.*Pass importance='value'"):
-        CEM(labels)(model, images, classes)
-    assert CEM(labels, importance="value")(model, images, classes) == [1, 1]
+    with pytest.raises(ValueError, match=r"gradient of the model's head.*Pass importance='effect'"):
+        CEM(labels, importance="contribution")(model, images, classes)
+    for importance in ("value", "effect"):
+        assert CEM(labels, importance=importance)(model, images, classes) == [1, 1]
 
 
 class TestGain:

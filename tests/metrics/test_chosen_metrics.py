@@ -126,7 +126,7 @@ def test_baselines_stand_beside_each_metric_once() -> None:
     table = score_concepts(MODEL, BATCHES, metrics, class_concepts=TABLE, truth=truth)
     counts = table[table["item"] == ""].groupby(["metric", "baseline"]).size()
     assert counts["CEM"].to_dict() == {"": 2, col.COMMONEST_CONCEPT: 1, col.CLASS_RECITAL: 1}
-    assert counts["CLM"].sum() == 5
+    assert counts["CLM"].sum() == 6
     usual = score_concepts(MODEL, BATCHES, class_concepts=TABLE, truth=truth)
     keys = [name for name in table if name not in ("value", "low", "high", "n", "undefined", "chance", "reason")]
     both = table.merge(usual, on=keys, suffixes=("", "_usual"))
@@ -199,7 +199,7 @@ def test_a_model_that_gives_nan_is_counted_with_its_reason() -> None:
     batches = [(images, labels, torch.eye(3)[labels])]
     usual = UsualMetrics(top_l=[1], explanations=["contribution"])
     table = score_concepts(model, batches, usual, value_threshold=0.0, baselines=False)
-    rows = table[table["set"] == "all"].set_index("metric")
+    rows = table[(table["set"] == "all") & (table["item_kind"] == "")].set_index("metric")
     assert rows["undefined"].to_dict() == {
         "accuracy": 0,
         "concept accuracy": 1,

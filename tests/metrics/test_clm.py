@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -140,6 +142,18 @@ class TestWrongPlaces:
         with pytest.raises(ValueError, match="`points` to lie in the images.*" + message):
             metric(SharingConceptModel(), np.zeros((2, 3, 12, 20), dtype=np.float32), np.zeros(2, int))
 
+    @pytest.mark.parametrize(("mark", "n", "warns"), [(-1, 1, True), (0, 2, True), (0, 1, False), (np.nan, 9, False)])
+    def test_marks_of_what_is_not_visible_are_warned_of(self, mark, n, warns, predictor):
+        points = np.full((9, 1, 2), 4.0)
+        points[:n] = mark
+        metric = CLM(points=points, part_of_concept=[0] * 3, disable_warnings=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            metric(predictor, np.tile(IMAGES, (3, 1, 1, 1)), np.zeros(9, int), np.tile(falling_maps(), (3, 1, 1, 1)))
+        said = [str(each.message) for each in caught if "`points`" in str(each.message)]
+        assert len(said) == warns
+        assert all("put NaN in their place" in text for text in said)
+
     def test_half_a_pixel_beyond_the_border_is_on_it(self, predictor):
         points = np.array([[[-1.0, -1.0]], [[12.0, -0.6]], [[12.0, 12.0]]])
         metric = CLM(points=points, part_of_concept=[0, 0, 0])
@@ -167,7 +181,7 @@ class TestImages:
         parts = np.array([0, 1, -1, 2, 0])
         places = torch.as_tensor(points[np.arange(12), parts[first]])[:, None]
         expected = point_hits(maps, places, (12, 12), (3,))[:, 0]
-        metric = CLM(alpha=3, points=points, part_of_concept=parts)
+        metric = CLM(alpha=3, points=points, part_of_concept=parts, importance="contribution")
         with torch.autocast("cpu", dtype=torch.bfloat16):
             scores = metric(model, images, classes)
         np.testing.assert_allclose(scores, expected, atol=1e-6)
@@ -184,10 +198,11 @@ class TestImages:
             values = model.concept_predictor(x)
             classes = model(x).argmax(1).numpy()
             maps = nn.functional.interpolate(model.concept_maps(x), size=(12, 12), mode="bilinear").numpy()
-        contribution = (model.head[0].weight[classes] * values).detach().numpy()
+        theta = model.head[0].weight.detach()
+        effect = ((theta - theta.mean(0))[classes] * (values - model.absent_values)).numpy()
         expected = []
         for i in range(8):
-            ranked = [j for j in np.argsort(-contribution[i], kind="stable") if parts[j] >= 0][:3]
+            ranked = [j for j in np.argsort(-effect[i], kind="stable") if parts[j] >= 0][:3]
             hits = []
             for j in ranked:
                 places = [p for p in points[i, parts[j]] if np.isfinite(p).all()]

@@ -81,14 +81,17 @@ def test_every_variant_agrees_with_the_formulas(kind):
     weights = {"theta": linear.weight.detach().numpy(), "bias": linear.bias.detach().numpy()}
     truth = {"labels": labels.numpy(), "present": present.numpy(), "points": points.numpy(), "parts": PARTS.numpy()}
     maps = model.concept_maps(images).detach().numpy()
+    truth["absent"] = model.absent_values.numpy()
     expected = evaluate(values=values, maps=maps, size=SIZE, tops=TOPS, alphas=ALPHAS, **weights, **truth)
     first = run(model, per_image=True, value_threshold=0.1).query("metric == 'density'")
     np.testing.assert_array_equal(first["predicted"], expected[("predicted",)])
     np.testing.assert_array_equal(first["label"], labels)
 
     columns = images_of(model, value_threshold=0.1)
-    chosen = linear.weight.detach().numpy()[expected[("predicted",)]]
+    theta = weights["theta"]
+    chosen = theta[expected[("predicted",)]]
     importances = {"weight": chosen, "value": values, "contribution": chosen * values}
+    importances["effect"] = (chosen - theta.mean(0)) * (values - truth["absent"])
     for (name, importance), top in itertools.product(importances.items(), TOPS):
         np.testing.assert_allclose(columns["CEM", name, top, 0, ""], expected["cem", name, top], atol=1e-6)
         gains = reference_gain(importance, present.numpy(), top)
@@ -205,8 +208,10 @@ CLUSTERS = {
     ("CLM", "parts of another image"): "predicted",
     ("CLM", "other parts of the image"): "predicted",
     ("CLM", "centred Gaussian"): "predicted",
+    ("CLM", "mean place of the part"): "predicted",
     ("part specificity", ""): "predicted",
     ("part specificity", "centred Gaussian"): "predicted",
+    ("part specificity", "mean place of the part"): "predicted",
 }
 
 
@@ -229,7 +234,7 @@ def rows_and_images():
     }
     settings |= {"value_threshold": 0.1, "truth": {"added": added, "removed": added + 1}}
     table, images = (run(model, samples, **settings, per_image=per_image) for per_image in (False, True))
-    rows = table[(table["set"] == "all") & table["low"].notna()]
+    rows = table[(table["set"] == "all") & table["low"].notna() & (table["item_kind"] == "")]
     assert {*zip(rows["metric"], rows["baseline"], strict=True)} == {*CLUSTERS}
     images = images[(images["image"] >= 0) & images["value"].notna()]
     return rows, images.assign(pair=10 * images["label"] + added[images["image"]])
@@ -259,7 +264,9 @@ def test_the_table_sums_up_the_scores_of_the_images():
     keys = ["metric", "explanation", "l", "alpha", "baseline"]
     images = images[images["image"] >= 0]
     expected = images.groupby(keys, dropna=False)["value"].agg(["mean", "count"])
-    table = table[(table["set"] == "all") & (table["baseline"] != "commonest concept")].set_index(keys)
+    table = table[(table["set"] == "all") & (table["baseline"] != "commonest concept")]
+    # Scores of concepts are those of no image.
+    table = table[table["item_kind"] == ""].set_index(keys)
     assert len(table) == len(expected) - 1  # density stands in the column of chance
     np.testing.assert_allclose(table["value"], expected.loc[table.index, "mean"], rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(table["n"], expected.loc[table.index, "count"])
@@ -369,9 +376,9 @@ def test_parts_of_another_image_are_scored_on_the_own_map():
     columns = images_of(SharingConceptModel(), samples=[sample._replace(points=same) for sample in SAMPLES])
     for top in TOPS:
         for alpha in ALPHAS:
-            other = columns["CLM", "contribution", top, alpha, "parts of another image"]
+            other = columns["CLM", "effect", top, alpha, "parts of another image"]
             assert np.isnan(other[0])
-            np.testing.assert_allclose(other[1:], columns["CLM", "contribution", top, alpha, ""][1:])
+            np.testing.assert_allclose(other[1:], columns["CLM", "effect", top, alpha, ""][1:])
 
 
 @pytest.mark.parametrize("size", [(9, 9), (10, 14)])
@@ -414,9 +421,9 @@ def test_part_specificity_agrees_with_the_formulas():
     # CLM less the baseline is the difference, where both are of the first concept.
     for alpha in ALPHAS:
         at_part, at_other_parts = (
-            columns["CLM", "contribution", 1, alpha, name] for name in ("", "other parts of the image")
+            columns["CLM", "effect", 1, alpha, name] for name in ("", "other parts of the image")
         )
-        difference = columns["part specificity", "contribution", 1, alpha, ""]
+        difference = columns["part specificity", "effect", 1, alpha, ""]
         other = ~np.isnan(at_other_parts)
         np.testing.assert_allclose((at_part - at_other_parts)[other], difference[other], atol=1e-6)
 
@@ -438,7 +445,7 @@ def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps()
     np.testing.assert_allclose(ours, np.where(np.isnan(ours), np.nan, expected), atol=1e-6)
     assert ("part specificity", "contribution", 1, ALPHAS[0], "centred Gaussian") in columns
     # Of a model that does not give its feature maps it is undefined.
-    unknown = images_of(TinyConceptModel(dtype=torch.float64))["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
+    unknown = images_of(TinyConceptModel(dtype=torch.float64))["CLM", "effect", 1, ALPHAS[0], "feature norm"]
     assert np.isnan(unknown).all()
 
 
@@ -473,7 +480,17 @@ BAD = [
     ({"top_l": (6,)}, r"`top_l` to lie in \[1, 5\] but got 6"),
     ({"truth": {"part_of_concept": PARTS[:4]}}, r"`part_of_concept` to have shape \(L,\) = \(5,\)"),
     ({"truth": {"labels": np.zeros(4, int)}}, r"`labels` to hold as many rows as `loader` gives images"),
-    ({"samples": [SAMPLES[0]._replace(label=N_CLASSES)]}, r"labels in 0\.\.3"),
+    ({"samples": [SAMPLES[0], *[SAMPLES[1]._replace(label=N_CLASSES)] * 5]}, "indices 0 to 3, .* but got 4 at 1"),
+    ({"samples": [*[SAMPLES[0]] * 5, SAMPLES[1]._replace(label=-1)]}, "`labels` to hold class indices .* got -1 at 5"),
+    (
+        {"truth": {"labels": np.arange(N) % N_CLASSES + 1}, "class_concepts": None},
+        "`labels` to hold class indices 0 to 3",
+    ),
+    ({"truth": {"class_concepts": CLASS_CONCEPTS}}, "either argument `class_concepts` or `truth` with it"),
+    (
+        {"model": {"a": SharingConceptModel()}, "value_threshold": {"a": 0.1, "b": 0.3}},
+        "to name models, 'a', but got 'b'",
+    ),
 ]
 
 
@@ -481,6 +498,42 @@ BAD = [
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         run(**({"model": SharingConceptModel()} | arguments))
+
+
+def test_truth_may_hold_the_table_of_the_classes():
+    expected, given = (
+        run(SharingConceptModel()),
+        run(SharingConceptModel(), class_concepts=None, truth={"class_concepts": CLASS_CONCEPTS.numpy()}),
+    )
+    pd.testing.assert_frame_equal(given, expected)
+    assert "CGIM" in set(given["metric"])
+
+
+def test_controls_have_the_classes_of_the_model():
+    features, labels = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    model = PostHocCBM(nn.Identity(), ConceptBank(torch.randn(2, 4)), nn.Linear(2, 3)).eval()
+    batch = features, labels, torch.ones(60, 2)
+    fewer = list(random_banks(features[labels < 2], labels[labels < 2], 2, n_banks=2))
+    with pytest.raises(ValueError, match=r"`controls` to hold models with the K = 3 outputs .* but got one with 2"):
+        score_concepts(model, [batch], controls=fewer)
+    with pytest.raises(ValueError, match=r"`controls` to hold models with the K = 3 outputs"):
+        score_concepts(
+            {"a": model, "b": model}, [batch], controls=[PostHocCBM(nn.Identity(), model.bank, nn.Linear(2, 4))]
+        )
+    assert len(score_concepts(model, [batch], controls=random_banks(features, labels, 2, n_banks=2)))
+
+
+def test_places_of_many_concepts_are_exact():
+    """They do not fit 16 bits."""
+    n_concepts, n = 2**15 + 2, 4
+    model = BottleneckCBM(nn.Identity(), nn.Identity(), nn.Linear(n_concepts, 2)).eval()
+    nn.init.ones_(model.head.weight)
+    values, labels = torch.zeros(n, n_concepts), torch.zeros(n, n_concepts)
+    values[:, -1], labels[:, -1], labels[0, 0] = 1, 1, 1
+    labels[3, -1] = 0
+    table = score_concepts(model, [(values, torch.tensor([0, 1, 0, 1]), labels)], [CEM(gain=True)], baselines=False)
+    # 1, 1, 1 and 0, less the shares of the others that show the last concept.
+    assert table["value"].tolist() == pytest.approx([(3 * (1 - 2 / 3) + (0 - 3 / 3)) / 4])
 
 
 def test_random_banks_have_no_embeddings_beside_other_models():
@@ -493,6 +546,7 @@ def test_the_usual_numbers_of_concepts_are_those_that_fit():
     cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 5)).eval()
     classes = torch.arange(6) % 5
     batch = torch.rand(6, 3, 8, 8), classes, torch.eye(4)[torch.arange(6) % 4]
+    cbm.mean_values = torch.zeros(4)
     table = score_concepts(cbm, [batch], class_concepts=torch.rand(5, 4))
     assert {*table[table.metric == "CEM"]["l"]} == {1, 3}
     for metrics in ([UsualMetrics(top_l=(1, 5))], [CEM(top_l=5)]):

@@ -320,7 +320,7 @@ REFUSED = {
     ),
     "a single logit": (
         lambda: score(nn.Sequential(nn.Flatten(), nn.LazyLinear(1)), PHOTOGRAPHS, MAPS, Faithfulness()),
-        r"at least two classes but got one",
+        r"an output for each class, at least two, but got one\. Give a head of one logit z two outputs",
     ),
 }
 

@@ -71,8 +71,10 @@ def test_undefined_is_counted_by_reason():
         scores = metric(model_of(*OWN), IMAGES.numpy(), CLASSES.numpy())
     # The other part that the second image has left is about no concept.
     assert np.isnan(scores).nonzero()[0].tolist() == [0, 1]
+    constant = model_of(*OWN)
+    constant.concept_layer.cavs.zero_()
     with pytest.warns(UserWarning, match="do not vary"):
-        assert np.isnan(Locality([0, 1], POINTS)(model_of([0.0] * 3, [0.0] * 3), IMAGES.numpy(), CLASSES.numpy())).all()
+        assert np.isnan(Locality([0, 1], POINTS)(constant, IMAGES.numpy(), CLASSES.numpy())).all()
     with pytest.raises(ValueError, match="asks a concept model"):
         metric(nn.Flatten(), IMAGES.numpy(), CLASSES.numpy())
     with pytest.raises(ValueError, match="`points`"):

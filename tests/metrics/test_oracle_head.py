@@ -28,12 +28,58 @@ def head() -> nn.Linear:
 
 def test_scores_by_hand(head: nn.Linear) -> None:
     """The model answers class 1: wrong, right, right, right; the oracle says 0, 1, both, 0."""
-    assert OracleHead(TABLE)(head, VALUES, CLASSES) == [1, 1, 0.5, 0]
-    assert OracleHead(TABLE, "gap")(head, VALUES, CLASSES) == [-1, 0, 0.5, 1]
+    assert OracleHead(TABLE, threshold=0.5)(head, VALUES, CLASSES) == [1, 1, 0.5, 0]
+    # A value at the threshold is present.
+    assert OracleHead(TABLE, threshold=float(VALUES[1, 1]))(head, VALUES, CLASSES)[:2] == [1, 1]
+    gap = OracleHead(TABLE, "gap", threshold=0.5)
+    assert gap(head, VALUES, CLASSES) == [-1, 0, 0.5, 1]
+    assert np.isnan(gap.records[-1].chance)
     present = [[1, 0, 1], [0, 1, 1], [0, 1, 1], [1, 1, 1]]
-    ceiling = OracleHead(TABLE, "ceiling", concept_labels=present)
-    assert ceiling(head, VALUES, CLASSES) == [1, 1, 1, 0.5]
-    assert ceiling.records[-1].chance == 0.5
+    on_labels = OracleHead(TABLE, "on_labels", threshold=0.5, concept_labels=present)
+    assert on_labels(head, VALUES, CLASSES) == [1, 1, 1, 0.5]
+    assert on_labels.records[-1].chance == 0.5
+
+
+def test_true_classes_that_are_bound_count_and_not_those_explained(head: nn.Linear) -> None:
+    explained = np.array([1, 1, 0, 0])
+    given = OracleHead(TABLE, threshold=0.5, labels=CLASSES)
+    assert given(head, VALUES, explained) == [1, 1, 0.5, 0]
+    assert OracleHead(TABLE, threshold=0.5)(head, VALUES, explained) == [0, 1, 0.5, 1]
+
+
+def test_the_metric_s_threshold_goes_before_that_of_the_call() -> None:
+    model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), nn.Linear(3, 2), values="raw").eval()
+    batches = [(torch.tensor(VALUES), torch.tensor(CLASSES))]
+    # From .15 on all but one value of the last two images are present.
+    for threshold, expected in (
+        (0.5, 2.5 / 4),
+        (0.15, float(np.mean(OracleHead(TABLE, threshold=0.15)(model, VALUES, CLASSES)))),
+    ):
+        rows = score_concepts(model, batches, [OracleHead(TABLE, threshold=threshold)], value_threshold=0.95)
+        assert rows.set_index("metric").loc["oracle accuracy", "value"] == pytest.approx(expected)
+    assert OracleHead(TABLE, threshold=0.15)(model, VALUES, CLASSES) != [1, 1, 0.5, 0]
+
+
+def test_a_head_alone_needs_a_threshold(head: nn.Linear) -> None:
+    # Margins: .5 would call most concepts that are there absent.
+    with pytest.raises(ValueError, match=r"the values of Linear may be margins .* Pass 0 for margins, 0.5 for values"):
+        OracleHead(TABLE)(head, VALUES - 0.5, CLASSES)
+    assert OracleHead(TABLE, threshold=0)(head, VALUES - 0.5, CLASSES) == [1, 1, 0.5, 0]
+
+
+def test_values_that_are_nan_are_counted() -> None:
+    class Gaps(nn.Module):
+        """Features of which the second image has none."""
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.masked_fill(images[:, :1] < 0.2, torch.nan)
+
+    model = PostHocCBM(Gaps(), ConceptBank(torch.eye(3)), nn.Linear(3, 2), values="raw").eval()
+    batches = [(torch.tensor(VALUES), torch.tensor(CLASSES))]
+    rows = score_concepts(model, batches, [OracleHead(TABLE, threshold=0.5)], value_threshold=0.5)
+    row = rows.set_index("metric").loc["oracle accuracy"]
+    assert row["value"] == pytest.approx(1.5 / 3)
+    assert row["reason"] == "the model's values are NaN (1 of 4 samples)"
 
 
 def test_the_threshold_is_that_of_the_values() -> None:
@@ -65,8 +111,8 @@ def test_rows_beside_random_banks() -> None:
     table = score_concepts(subject.models, subject.loader(), metrics, **settings)
     rows = table[table["metric"].isin(LABELS.values())].set_index(["model", "metric"])["value"].unstack()
     assert {*rows} == {*LABELS.values()}
-    # True concepts reach the ceiling by construction, and the accuracy of a head and its gap add up.
-    assert rows.loc["oracle", "oracle accuracy"] == rows.loc["oracle", "oracle ceiling"]
+    # The oracle's concepts are the labels, and the accuracy of a head and its gap add up.
+    assert rows.loc["oracle", "oracle accuracy"] == rows.loc["oracle", "oracle on labels"]
     accuracy = table[table["metric"] == "accuracy"].set_index("model")["value"]
     models = [*subject.models]
     np.testing.assert_allclose(rows.loc[models, "oracle accuracy"] + rows.loc[models, "head gap"], accuracy[models])
@@ -76,8 +122,8 @@ def test_rows_beside_random_banks() -> None:
 
 def test_wrong_arguments_are_refused(head: nn.Linear) -> None:
     with pytest.raises(ValueError, match="OracleHead needs argument `concept_labels`"):
-        OracleHead(TABLE, "ceiling")(head, VALUES, CLASSES)
+        OracleHead(TABLE, "on_labels", threshold=0.5)(head, VALUES, CLASSES)
     with pytest.raises(ValueError, match=r"`class_concepts` to have shape \(K, L\) with the model's L = 3 concepts"):
-        OracleHead(np.eye(2))(head, VALUES, CLASSES)
+        OracleHead(np.eye(2), threshold=0.5)(head, VALUES, CLASSES)
     with pytest.raises(ValueError, match="`score` to be one of"):
         OracleHead(TABLE, "head")

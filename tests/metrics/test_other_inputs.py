@@ -69,7 +69,8 @@ def test_rows_of_a_table_go_the_way_of_images():
     rows = ROWS.numpy()
     with torch.no_grad():
         values, classes = cbm.concept_predictor(ROWS).numpy(), cbm(ROWS).argmax(1).numpy()
-    metrics = {"CEM": CEM(SHOWN), "CGIM": CGIM(np.eye(2, 3), per="class")}
+    by = {"importance": "contribution"}
+    metrics = {"CEM": CEM(SHOWN, **by), "CGIM": CGIM(np.eye(2, 3), per="class", **by)}
     methods = {"InputXGradient": {"method": "InputXGradient"}}
     on_rows, at_the_head = (
         quantus.evaluate(metrics, methods, model, x_batch, classes)["InputXGradient"]
@@ -78,7 +79,7 @@ def test_rows_of_a_table_go_the_way_of_images():
     np.testing.assert_allclose(on_rows["CEM"], at_the_head["CEM"])
     np.testing.assert_allclose(on_rows["CGIM"], at_the_head["CGIM"], rtol=1e-5)
     # Another table of the same shape is not taken for the first one.
-    np.testing.assert_allclose(CEM(SHOWN[::-1])(cbm, rows[::-1], classes[::-1]), on_rows["CEM"][::-1])
+    np.testing.assert_allclose(CEM(SHOWN[::-1], **by)(cbm, rows[::-1], classes[::-1]), on_rows["CEM"][::-1])
 
     batches = [(ROWS[start : start + 2], classes[start : start + 2], SHOWN[start : start + 2]) for start in (0, 2)]
     table = score_concepts(cbm, batches, UsualMetrics(top_l=[1], explanations=["contribution"]))

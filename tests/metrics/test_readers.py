@@ -31,7 +31,9 @@ EXPLAIN = explain_func(Saliency)
 def cbm() -> PostHocCBM:
     torch.manual_seed(0)
     bank = ConceptBank(torch.randn(L, 4), torch.randn(L))
-    return PostHocCBM(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), bank, nn.Linear(L, K)).eval()
+    model = PostHocCBM(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), bank, nn.Linear(L, K)).eval()
+    model.absent_values = torch.zeros(L)
+    return model
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_a_method_that_fails_for_the_check_or_for_the_second_explanation(again, 
     if again:
         arguments["a_batch"] = known_truth.random(arguments["model"], arguments["x_batch"], arguments["y_batch"])
     with pytest.warns(UserWarning, match=f"^{name}: .* failed: .*RuntimeError: no gradient") as caught:
-        scores = metric(name, world)(**arguments)
+        scores = metric(name, world, labels=arguments["y_batch"])(**arguments)
     assert np.isnan(scores).all()
     assert len(caught) == 1
 
@@ -187,8 +187,9 @@ class TestTheSameMethod:
         a_batch = np.random.default_rng(5).normal(size=(N, 1, 12, 12))
         a_batch[0], a_batch[1], a_batch[2] = 0, np.nan, 0.5
         for batch_size in (2, 64):
+            own = metric(name, world, labels=arguments["y_batch"])
             with pytest.warns(UserWarning, match=r"called again for 2 samples, it gave .*\(8 of 8 samples\)") as caught:
-                scores = metric(name, world)(**arguments, a_batch=a_batch, batch_size=batch_size)
+                scores = own(**arguments, a_batch=a_batch, batch_size=batch_size)
             assert np.isnan(scores).all()
             assert len(caught) == 1
         right = self.explanations(name, world)

@@ -104,6 +104,7 @@ def sharing(seed: int = 0) -> SharingConceptModel:
     model.concept_predictor.cavs = torch.randn(6, 6, generator=generator)
     model.head = torch.nn.utils.skip_init(torch.nn.Linear, 6, 4, bias=False)
     model.head.weight.data = torch.randn(4, 6, generator=generator)
+    model.absent_values = torch.zeros(6)
     return model.eval()
 
 
@@ -165,7 +166,7 @@ def test_accuracy_on_what_was_seen_and_controls(pairs):
         ({"added": ADDED + 4}, r"`added` to lie in \[-1, 3\]"),
         ({"added": ADDED[:4]}, r"`added` to hold as many rows as `loader` gives images"),
         ({"pairs": [0, 1]}, r"`pairs` to have shape \(N,\) = \(6,\)"),
-        ({"class_concepts": OWN[:2]}, r"labels in 0\.\.1"),
+        ({"class_concepts": OWN[:2]}, r"logits of the model` to have shape \(B, K\) = \(\*, 2\)"),
         ({"seen": batches()}, r"`seen` to give batches with concept labels"),
     ],
 )

@@ -34,24 +34,35 @@ def test_what_is_put_is_got_by_another_object(tmp_path):
     assert not cache.get(KEYS[:1])[KEYS[0]].any()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "longer", "of other tensors"])
+@pytest.mark.parametrize("damage", ["truncated", "longer", "of other tensors", "60 GB", "a pipe"])
 def test_a_damaged_entry_is_missing_and_warned_of_once(tmp_path, damage):
     cache = EmbeddingCache(tmp_path)
     cache.put(rows())
     first, second = (cache.folder / key[:2] / f"{key[2:]}.safetensors" for key in KEYS[:2])
     content = first.read_bytes()
-    changed = {
+    first.unlink()
+    if damage == "60 GB":
+        first.touch()
+        os.truncate(first, 60 * 10**9)
+    elif damage == "a pipe":
+        os.mkfifo(first)
+    else:
+        first.write_bytes(damaged(content, damage))
+    second.write_bytes(b"x")
+    with pytest.warns(UserWarning, match=r"cannot be used .*: what it held is computed again") as warned:
+        assert list(cache.get(KEYS[:3])) == KEYS[2:3]
+    assert damage != "60 GB" or "it has 60000000000 bytes" in str(warned[0].message)
+    cache.put(rows())
+    assert list(cache.get(KEYS[:3])) == KEYS[:3]
+    assert len(warned) == 1
+
+
+def damaged(content, damage):
+    return {
         "truncated": content[:-4],
         "longer": content + b"1234",
         "of other tensors": save({"other": torch.zeros(3)}),
     }[damage]
-    first.write_bytes(changed)
-    second.write_bytes(b"x")
-    with pytest.warns(UserWarning, match=r"cannot be used .*: what it held is computed again") as warned:
-        assert list(cache.get(KEYS[:3])) == KEYS[2:3]
-    cache.put(rows())
-    assert list(cache.get(KEYS[:3])) == KEYS[:3]
-    assert len(warned) == 1
 
 
 def die_writing(folder, moment):

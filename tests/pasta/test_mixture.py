@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
+from quantus_concepts.datasets.ratings.explanations import Question
 from quantus_concepts.pasta.applications.mixture import UNDEFINED, best_explainer, plot_mixture
 
 NAN = math.nan
@@ -26,6 +27,13 @@ def test_choice_by_hand():
     assert mixture.ties == {"a": 1, "b": 2, "c": 1}
     assert mixture.undefined == 1
     assert mixture.share == {"a": 0.0, "b": 0.2, "c": 0.4}
+
+
+def test_low_is_good_of_a_question_of_ones_own():
+    scores = {"a": [3.0, 2.0], "b": [2.5, 4.0]}
+    assert best_explainer(scores, Question("change", low_is_good=True)).choice.tolist() == [1, 0]
+    mixture = best_explainer(scores, Question("clarity"))
+    assert (mixture.choice.tolist(), mixture.question) == ([0, 1], "clarity")
 
 
 def test_low_is_good_of_question_5():

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from quantus_concepts.datasets.ratings.explanations import Question
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS, label_place
-from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer import Scorer, question_of
 from reference import ratings as reference
 
 LABELS = ("bird", "car", "cat")
@@ -79,6 +80,23 @@ def test_select_and_join(scorer, embeddings):
     assert joined.questions == ("Q5", "Q1", "Q3")
     torch.testing.assert_close(joined.score(embeddings), scorer.score(embeddings)[:, [2, 0, 1]])
     assert joined.metadata == {"split": [1, 2], "figures": {"Q5": None, "Q1": None, "Q3": 0.5}}
+
+
+def test_questions_are_those_of_the_study_or_the_papers():
+    asked = {"clarity": {"text": "Is it clear?", "low_is_good": False}, "Q5": {"text": "", "low_is_good": False}}
+    own = Scorer(5, ("clarity", "Q5"), None, (3,), metadata={"asked": asked})
+    assert question_of(own, "clarity") == Question("clarity", "Is it clear?")
+    # A study that called its question Q5 did not ask the paper's.
+    assert question_of(own, "Q5") == Question("Q5")
+    assert question_of(Scorer(5, ("Q5", "trust"), None), "Q5").low_is_good
+    assert question_of(Scorer(5, ("Q5", "trust"), None), "trust") == Question("trust")
+    # What is said of each question is joined by question.
+    more = Scorer(5, ("trust",), None, (3,), metadata={"asked": {"trust": {"text": "", "low_is_good": True}}})
+    joined = Scorer.join([own.select("clarity"), more])
+    assert question_of(joined, "clarity").text == "Is it clear?"
+    assert question_of(joined, "trust").low_is_good
+    alike = Scorer.join([Scorer(5, (name,), None, metadata={"ranking": {name: {"pairs": 1}}}) for name in ("a", "b")])
+    assert alike.metadata["ranking"] == {"a": {"pairs": 1}, "b": {"pairs": 1}}
 
 
 def test_start_does_not_depend_on_other_questions_or_touch_the_global_generator():

@@ -60,6 +60,49 @@ def interconcept_leakage(values, concepts, n_bins):
     return own, published
 
 
+def leakage_of_wrong_labels(values, classes, concepts, shares, n_bins):
+    """Return the leakage of an honest model if a share of the labels is wrong, a mean over concepts that vary."""
+    n, names = len(classes), sorted(set(classes.tolist()))
+    sizes = [int((classes == k).sum()) for k in names]
+    entropy_of_classes = entropy(classes.tolist())
+    found = []
+    for q in shares:
+        by_concept = []
+        for j in range(concepts.shape[1]):
+            given = concepts[:, j]
+            if given.min() == given.max():
+                continue
+            bins = np.array(bins_of(values[:, j].tolist(), n_bins))
+            seen = [[float(np.mean(bins[given == g] == b)) for b in range(n_bins)] for g in (0, 1)]
+            in_class = [float(given[classes == k].mean()) for k in names]
+            mean = float(given.mean())
+            spread = sum(m / n * (p - mean) ** 2 for m, p in zip(sizes, in_class, strict=True))
+            chance = sum(m / n * p * (1 - p) / max(1, m - 1) for m, p in zip(sizes, in_class, strict=True))
+            kept = math.sqrt(max(0, spread - chance) / spread) if spread > 0 else 0
+            true = [min(1, max(0, (mean + kept * (p - mean) - q) / (1 - 2 * q))) for p in in_class]
+            prevalence = sum(m / n * p for m, p in zip(sizes, true, strict=True))
+            # The shares of true concepts among those given, and among those not given, mix the two distributions.
+            a = prevalence * (1 - q) / (prevalence * (1 - q) + (1 - prevalence) * q)
+            b = prevalence * q / (prevalence * q + (1 - prevalence) * (1 - q))
+            with_it = [max(0, (1 - b) * s1 - (1 - a) * s0) for s0, s1 in zip(*seen, strict=True)]
+            without = [max(0, a * s0 - b * s1) for s0, s1 in zip(*seen, strict=True)]
+            with_it, without = ([x / sum(part) if sum(part) else 0 for x in part] for part in (with_it, without))
+            total = 0.0
+            for of_true, of_absent in ((1 - q, q), (q, 1 - q)):
+                cells = [
+                    [m / n * (p * of_true * with_it[u] + (1 - p) * of_absent * without[u]) for u in range(n_bins)]
+                    for m, p in zip(sizes, true, strict=True)
+                ]
+                whole = sum(map(sum, cells))
+                columns = [sum(row[u] for row in cells) for u in range(n_bins)]
+                for row in cells:
+                    for u, cell in enumerate(row):
+                        total += cell * math.log(cell * whole / sum(row) / columns[u]) if cell > 0 else 0
+            by_concept.append(total / entropy_of_classes)
+        found.append(sum(by_concept) / len(by_concept))
+    return found
+
+
 def concept_set_ceiling(concepts, classes):
     """Name the commonest class of each distinct row."""
     rows = [tuple(row) for row in concepts]

@@ -78,10 +78,16 @@ def seeds_interval(scores, clusters, bounds=None):
     v2 = sum((m - centre) ** 2 for m in means) / (n_seeds - 1) / n_seeds
     if bounds is not None:
         centre, v1 = bounded_mean(by_image, clusters, bounds)
-    freedom = (v1 + v2) ** 2 / (v1**2 / df1 + v2**2 / (n_seeds - 1))
+    freedom = n_seeds - 1 if v2 > v1 else (v1 + v2) ** 2 / (v1**2 / df1 + v2**2 / (n_seeds - 1))
     half = stats.t.ppf(0.975, freedom) * math.sqrt(v1 + v2)
-    low, high = bounds or (-math.inf, math.inf)
-    return max(low, centre - half), min(high, centre + half)
+    if bounds is None:
+        return centre - half, centre + half
+    # The derivative of log(p / (1 - p)) is 1 / p + 1 / (1 - p).
+    low, width = bounds[0], bounds[1] - bounds[0]
+    p = (centre - low) / width
+    half *= (1 / p + 1 / (1 - p)) / width
+    odds = p / (1 - p)
+    return tuple(low + width * (1 - 1 / (1 + odds * math.exp(end))) for end in (-half, half))
 
 
 def centred_cgim(importance, truth, per):

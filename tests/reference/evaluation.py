@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,29 @@ from reference.cem import rank
 from reference.clm import point_hits
 
 
-def linear_importance(values: np.ndarray, theta: np.ndarray, k: int) -> dict[str, np.ndarray]:
-    """Of one image; theta is (K, L)."""
-    return {"weight": theta[k], "value": values, "contribution": theta[k] * values}
+def effect(values: np.ndarray, level: np.ndarray, k: int, head: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Of one image and any head: what class k, less the mean of all, loses when one concept each is absent.
+
+    A concept below its level is not shown: what it says counts against it.
+    """
+
+    def margin(u: np.ndarray) -> float:
+        logits = head(u)
+        return float(logits[k] - sum(logits) / len(logits))
+
+    losses = []
+    for j in range(len(values)):
+        without = values.copy()
+        without[j] = level[j]
+        loss = margin(values) - margin(without)
+        losses.append(loss if values[j] >= level[j] else -abs(loss))
+    return np.array(losses)
+
+
+def linear_importance(values: np.ndarray, theta: np.ndarray, k: int, level: np.ndarray) -> dict[str, np.ndarray]:
+    """Of one image; theta is (K, L), the level of absent concepts (L,)."""
+    by_effect = effect(values, level, k, lambda u: theta @ u)
+    return {"weight": theta[k], "value": values, "contribution": theta[k] * values, "effect": by_effect}
 
 
 def evaluate(
@@ -27,6 +48,7 @@ def evaluate(
     points: np.ndarray,
     parts: np.ndarray,
     size: tuple[int, int],
+    absent: np.ndarray,
     tops: tuple[int, ...],
     alphas: tuple[float, ...],
 ) -> dict[tuple[Any, ...], Any]:
@@ -41,7 +63,7 @@ def evaluate(
         out.setdefault(("predicted",), []).append(k)
         if k == labels[i]:
             counts[k] += 1
-        for name, importance in linear_importance(values[i], theta, k).items():
+        for name, importance in linear_importance(values[i], theta, k, absent).items():
             if k == labels[i]:
                 sums.setdefault(name, np.zeros_like(theta))[k] += importance
             ranked = rank(importance)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quantus_concepts.studies.app import EXIT_BAD_INPUT, EXIT_TERMINATED, main
+from quantus_concepts.studies.app import COMMANDS, EXIT_BAD_INPUT, EXIT_TERMINATED, GROUPS, main
 
 COMPOSE = ["compose", "--n-per-pair", "2", "--image-size", "32", "--no-progress", "--out", "out"]
 EXPLAIN = ["explain", "--n-train", "40", "--random-banks", "2", "--device", "cpu", "--out", "out"]
@@ -45,6 +45,28 @@ def test_no_arguments_are_a_call_for_help_and_an_error_is_one_line(capsys):
     assert "benchmark" in capsys.readouterr().out
     assert main(["explain", "--sede", "3"]) == EXIT_BAD_INPUT
     assert re.fullmatch(r"Error: No such option:? .?--sede.*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_waiting_threads_do_not_spin_unless_the_user_says_so(own, expected):
+    code = """
+import os, sys
+from quantus_concepts.studies import app
+app.main = lambda: print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+app.console()
+"""
+    inherited = {name: value for name, value in environment().items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=inherited | own, check=True, text=True)
+    assert done.stdout.split() == [expected, "False"]
+
+
+def test_help_and_the_page_on_security_name_commands_that_there_are():
+    named = re.findall(r"\w+", GROUPS["substitute"].partition(": ")[2].replace(" and ", " "))
+    assert {f"substitute {name}" for name in named} == {name for name in COMMANDS if name.startswith("substitute ")}
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text("utf-8")
+    in_page = re.findall(rf"`((?:{'|'.join(GROUPS)}) [a-z]+)", page)
+    assert len(in_page) > 5
+    assert {*in_page} <= {*COMMANDS}
 
 
 @pytest.mark.parametrize(("more", "expected"), [([], r"\d\d:\d\d:\d\d a stage\n"), (["--no-progress"], "")])

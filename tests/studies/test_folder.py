@@ -184,14 +184,13 @@ def test_a_report_stands_only_in_a_complete_folder(tmp_path):
         folder.cached("net", 0, lambda: {"x": torch.zeros(2)})
         assert (path / REPORT).exists()
         file = folder.file("results.csv")
-        file.__enter__().write_text("half")
+        file.__enter__().write(b"half")
         assert not file.__exit__(OSError, OSError(28, "full"), None)
         # An error leaves what was there.
         assert texts(path)["results.csv"] == "1"
         assert not [name for name in entries(path) if "part" in name]
         with folder.file("results.csv") as file:
-            file.write_text("1")
-            assert file.suffix == ".csv"
+            file.write(b"1")
         assert not (path / REPORT).exists()
 
 
@@ -259,6 +258,36 @@ def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path, home, name, l
         with pytest.raises(ValueError, match=r"in the way|not as this program|not written by|holds another run"):
             run(path, overwrite=overwrite)
         assert (path / name).is_symlink()
+
+
+def test_a_link_that_takes_the_place_of_a_file_while_it_is_written_is_not_followed(tmp_path, home):
+    path = tmp_path / "run"
+    with RunFolder("toy", SETTINGS, path) as folder, folder.file("figures/a.svg") as file:
+        (path / "figures" / ".part-a.svg").unlink()
+        (path / "figures" / ".part-a.svg").symlink_to(home / "photo.jpg")
+        file.write(b"a")
+    # What is listed is what was written, so that the link is not taken for it.
+    assert json.loads((path / RUN).read_text())["files"] == {"figures/a.svg": digest("a")}
+    with pytest.raises(ValueError, match="not as this program wrote it"):
+        run(path)
+
+
+def test_only_a_plain_file_in_plain_folders_is_what_a_killed_run_left(tmp_path, home):
+    path = craft(tmp_path / "run", {})
+    listed = json.loads((path / RUN).read_text())
+    names = ["obj/photo.jpg", "notes.txt", "folder.txt", "gone/half.csv", "half.csv"]
+    (path / RUN).write_text(json.dumps({**listed, "writing": names}))
+    (home / ".part-photo.jpg").write_text(MINE)
+    (path / "obj").symlink_to(home)
+    (path / ".part-notes.txt").symlink_to(home / "photo.jpg")
+    (path / ".part-folder.txt").mkdir()
+    (path / ".part-half.csv").write_text("half")
+    run(path)
+    assert (home / ".part-photo.jpg").read_text() == MINE
+    assert (path / ".part-notes.txt").is_symlink()
+    assert (path / ".part-folder.txt").is_dir()
+    assert not (path / ".part-half.csv").exists()
+    (home / ".part-photo.jpg").unlink()
 
 
 @pytest.mark.parametrize("name", ["obj/photo.jpg", "figures/obj/photo.jpg"])

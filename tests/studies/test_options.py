@@ -108,3 +108,34 @@ def test_a_missing_extra_is_noticed_before_any_work(capsys, monkeypatch, tmp_pat
     assert main(["benchmark", "concepts", "--engine", "ray"]) == EXIT_BAD_INPUT
     assert "`--engine ray` needs the package ray" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_read_is_refused_and_named(tmp_path, monkeypatch):
+    (tmp_path / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def closed(path="."):  # the tests may run as root, who may read everything
+        if Path(path).name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", closed)
+    with pytest.raises(ValueError, match=r"lost\+found cannot be read \(Permission denied\).*Make it readable"):
+        given_settings({"root": tmp_path})
+    assert given_settings({"text": "a word " * 100})["text"] == "a word " * 100
+
+
+def test_a_folder_to_which_links_lead_is_read_once_and_another_target_is_noticed(tmp_path, monkeypatch):
+    for i in range(12):
+        (tmp_path / f"d{i:02d}").mkdir()
+    for i in range(11):
+        for name in "xy":
+            (tmp_path / f"d{i:02d}" / name).symlink_to(f"../d{i + 1:02d}")
+    scandir, read = os.scandir, []
+    monkeypatch.setattr("os.scandir", lambda path: read.append(Path(path).resolve()) or scandir(path))
+    first = given_settings({"root": tmp_path})["root"]
+    assert len(read) == len(set(read)) == 13
+    assert given_settings({"root": tmp_path})["root"] == first
+    (tmp_path / "d00" / "y").unlink()
+    (tmp_path / "d00" / "y").symlink_to("../d05")
+    assert given_settings({"root": tmp_path})["root"] != first

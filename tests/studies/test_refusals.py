@@ -17,6 +17,8 @@ BAD = {
     "explain": {
         "--text striped": "a photograph with `--text`",
         "--layer conv1": "`--layer` has no effect without a network of your own",
+        "--download": "`--download` has no effect without --cbm",
+        f"{PHOTO} --concepts fruit --backbone network.py:model --download": "`--download` has no effect without --cbm",
         "--mean 0,0,0": "--mean",
         "--device cuda:99": "--device",
         PHOTO: "--concepts",

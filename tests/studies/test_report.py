@@ -108,15 +108,18 @@ def test_a_comparison_is_written_for_readers_and_as_numbers():
     numbers = {"value_a": 0.5, "value_b": 0.2, "difference": 0.3, "low": 0.1, "high": 0.5, "n": 9, "p_adjusted": 1e-5}
     rows = [{"what": "x", **numbers}, {"what": "y", **dict.fromkeys(numbers, math.nan), "n": 0}]
     rows.append({"what": "z", **numbers, "verdict": "no verdict"})
+    rows.append({"what": "w", **numbers, "low": math.nan, "high": math.nan, "p_adjusted": math.nan})
     shown = comparison_table("one", "", pd.DataFrame(rows).assign(metric="m", a="a", b="b").fillna({"verdict": ""}))
     lines = [line for line in shown.latex.splitlines() if line.endswith(r"\\")]
     assert lines[1].endswith(r"& 0.30 {\scriptsize (0.10 to 0.50)} & $<$ .001 & above 0 \\")
     assert lines[2].startswith("y & a & b & – & – & – & – & –")
     assert lines[3].endswith(r"& no verdict \\")
+    # A difference without an interval is not shown, nor written.
+    assert lines[4].startswith("w & a & b & 0.50 & 0.20 & – & – & –")
     table = pd.read_csv(io.StringIO(shown.csv))
     assert table.groupby("column")["value"].agg(list).to_dict() == {
-        "first": [0.5] * 2,
-        "second": [0.2] * 2,
+        "first": [0.5] * 3,
+        "second": [0.2] * 3,
         "first less second": [0.3] * 2,
         "adjusted p": [1e-5] * 2,
     }
@@ -225,5 +228,10 @@ def test_a_row_of_a_wide_table_is_complete_by_itself_on_a_narrow_screen():
     for html_row in (first, second):
         cells = re.findall("<td [^>]*>(.*?)</td>", html_row)
         assert cells == [f'<span class="column">{name}, &lt;1&gt;</span>1.00' for name in "mno"]
+    # The names of rows of one level, which are escaped here and not by pandas.
+    rows = [row(1, what=what, metric=metric) for what in ("<x>", "y & z") for metric in "mnop"]
+    html = Table("one", "", pd.DataFrame(rows), ["what"], ["metric"], number).html
+    assert re.findall("<th [^>]*row_heading[^>]*>(.*?)</th>", html) == ["&lt;x&gt;", "y &amp; z"]
     # Four columns fit.
-    assert 'class="column"' not in Table("one", "", pd.DataFrame(rows[:2]), ["what", "by"], ["metric", "level"]).html
+    few = pd.DataFrame([row(1, what="a", by="b", metric=metric, level="c") for metric in "mn"])
+    assert 'class="column"' not in Table("one", "", few, ["what", "by"], ["metric", "level"]).html

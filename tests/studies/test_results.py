@@ -30,6 +30,7 @@ def runs(values, low=math.nan, high=math.nan):
         (runs([0.5] * 4, [0.45, 0.35, 0.45, 0.35], [0.55, 0.65, 0.55, 0.65]), T3 * math.sqrt(0.05) / NORMAL / 4),
         # At the end of the scale the side that is not clipped counts, and undefined runs are left out.
         (runs([1.0, 1.0, math.nan], [0.9, 0.9, math.nan], [1.0, 1.0, math.nan]), T1 * 0.1 / NORMAL / math.sqrt(2)),
+        (runs([0.0, 0.0], 0.0, [0.1, 0.2]), T1 * math.sqrt(0.05) / NORMAL / 2),
         # Without intervals of their own.
         (runs([0.1, 0.2, 0.3, 0.4]), T3 * np.std([0.1, 0.2, 0.3, 0.4], ddof=1) / 2),
         (runs([0.44, 0.44]), math.nan),

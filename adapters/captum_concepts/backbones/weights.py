@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         if kind := non_file_kind(path):
             raise ValueError(f"it is {kind}")
         if is_torch:
-            _check_stored(path)
             state = load_torch_file(path)
         else:
             with safe_open(path, framework="pt") as file:
@@ -75,14 +73,6 @@ def load_weights(network: nn.Module, path: Path) -> None:
     titles = (("missing:", missing), ("not of this network:", unexpected))
     if problems := [f"{title} {list_some(names)}" for title, names in titles if names]:
         raise ValueError(f"The weights in {path} do not fit {kind}: {'; '.join(problems)}.")
-
-
-def _check_stored(path: Path) -> None:
-    """Raise where an archive grows when it is unpacked: torch.save compresses nothing."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
-                raise ValueError("it is compressed, as torch.save never does")
 
 
 def _check_plain(path: Path, tensors: Mapping[Any, Tensor]) -> None:

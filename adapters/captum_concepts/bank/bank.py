@@ -68,8 +68,8 @@ class ConceptBank:
     TypeError
         If `cavs` is a mask (bool).
     ValueError
-        If a shape differs, an entry of `cavs` or `intercepts` is not finite, an accuracy or p-value is not in [0, 1],
-        or a name occurs twice.
+        If a shape differs, an entry of `cavs` or `intercepts` is not finite, a row of `cavs` is zero, an accuracy
+        or p-value is not in [0, 1], or a name occurs twice.
 
     Examples
     --------
@@ -104,6 +104,11 @@ class ConceptBank:
         self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
         self.p_values = self._per_concept("p_values", p_values, math.nan)
         self.names = check_names(names, len(self.cavs))
+        if zero := [self.names[j] for j in torch.nonzero(self.norms == 0).flatten().tolist()]:
+            raise ValueError(
+                "Expected argument `cavs` to hold no vector of length 0, which is no direction, but those of "
+                f"{zero[:3]} ({len(zero)} in all) are. Leave these concepts out."
+            )
         self.settings = dict(settings or {})
 
     def _per_concept(self, name: str, value: Tensor | ArrayLike | None, default: float) -> Tensor:

@@ -168,6 +168,13 @@ class BottleneckCBM(StoredCBM):
         return is_sigmoid(self.concept_layer.activation)
 
     @property
+    def zero(self) -> str:
+        """What a value of 0 means."""
+        if self.bounded:
+            return "probability"
+        return "zero of the logit" if self.concept_layer.activation is None else "zero of the activation"
+
+    @property
     def _layer(self) -> nn.Module:
         layer: nn.Module = self.concept_layer.layer
         return layer
@@ -220,6 +227,7 @@ class BottleneckCBM(StoredCBM):
             head = copy.deepcopy(draw.head).to(device_of(self.features)).eval()
             model = PostHocCBM(self.features, bank, head, pool=pooling.pool, maps=pooling.maps)
             model.concept_layer.eval()
+            model.know_levels(draw)
             models.append(model)
         return models
 
@@ -238,6 +246,7 @@ class BottleneckCBM(StoredCBM):
             names=getattr(self.concept_layer, "names", None),
             class_names=self.class_names,
             random_banks=self.random_banks,
+            levels=self._levels(),
         )
 
     @classmethod

@@ -19,6 +19,8 @@ from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_lab
 from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
+from captum_concepts.models.interventions import mean_absent_values
+from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import (
@@ -87,7 +89,7 @@ class PostHocCBM(StoredCBM):
     Raises
     ------
     ValueError
-        If `values` is unknown, a CAV of length 0 has no margin, or a linear head takes another number of concepts.
+        If `values` is unknown, or a linear head takes another number of concepts.
 
     Examples
     --------
@@ -141,6 +143,17 @@ class PostHocCBM(StoredCBM):
         """Whether maps are a decomposition of the values: the embedding is the plain mean of the maps."""
         return self.pooling.linear
 
+    @property
+    def zero(self) -> str:
+        """What a value of 0 means."""
+        return "zero at the margin" if self.values == "margin" else "zero of the raw value"
+
+    def know_levels(self, bank: RandomBank) -> None:
+        """Take over the levels of the values of a random bank, whose directions are those of this model."""
+        absent, mean = bank.absent_values, bank.mean_values(self.values)
+        self.absent_values = None if absent is None else absent.to(self.concept_layer.cavs)
+        self.mean_values = mean.to(self.concept_layer.cavs)
+
     def random_models(self) -> list[PostHocCBM]:
         """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
 
@@ -156,6 +169,7 @@ class PostHocCBM(StoredCBM):
             model.concept_layer = ConceptLayer(bank.to(self.concept_layer.cavs.device, model.bank.dtype), self.values)
             model.concept_layer.eval()
             model.random_banks = ()
+            model.know_levels(draw)
             models.append(model)
         return models
 
@@ -177,6 +191,7 @@ class PostHocCBM(StoredCBM):
             values=self.values,
             class_names=self.class_names,
             random_banks=self.random_banks,
+            levels=self._levels(),
         )
 
     @classmethod
@@ -308,7 +323,7 @@ class PostHocCBM(StoredCBM):
         else:
             concept_labels, names = _named_labels(concept_labels, names)
             _check_aligned(concept_labels, loader)
-        left_out = training_concepts = None
+        left_out = training_concepts = known = None
         if bank is None:
             names, left_out = _choose_concepts(loader, concept_labels, names, concepts, min_images)
         labelled = concept_labels is not None or bank is not None
@@ -326,6 +341,7 @@ class PostHocCBM(StoredCBM):
             members = nn.functional.one_hot(labels.cpu().long()).double()
             shares = members.T @ torch.as_tensor(present[:, learnable.positions]).double()
             training_concepts = shares / members.sum(0)[:, None]
+            known = torch.as_tensor(present[:, learnable.positions])
         else:
             bank = bank.to(rows.device, rows.dtype)
         with torch.no_grad():
@@ -335,10 +351,16 @@ class PostHocCBM(StoredCBM):
             fitted.train(module.training)
         model = cls(features, bank, fitted, values, pool, maps)
         model.training_concepts = training_concepts
+        if known is None:
+            # The concepts of a bank of the user's need not be those of the labels.
+            model.mean_values = u.mean(0)
+        else:
+            model.absent_values = mean_absent_values(u, known)
         model.class_names = None if class_names is None else check_class_names(class_names, fitted)
         if random_banks:
             k = n_classes or getattr(linear_part(fitted), "out_features", None)
-            banks = draw_random_banks(rows, labels, len(bank), k, n_banks=random_banks, values=values, seed=seed)
+            drawn: dict[str, Any] = {"concept_labels": known, "n_banks": random_banks, "values": values, "seed": seed}
+            banks = draw_random_banks(rows, labels, len(bank), k, **drawn)
             model.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=random_banks))
         return model
 

@@ -98,13 +98,6 @@ class ConceptLayer(nn.Module):
     p_values: Tensor
 
     def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
-        if values == "margin":
-            zero = [bank.names[j] for j in torch.nonzero(bank.norms == 0).flatten().tolist()]
-            if zero:
-                raise ValueError(
-                    f"Expected argument `bank` to have no CAV of length 0, which has no margin, but those of "
-                    f"{zero[:5]} ({len(zero)} in all) are. Leave them out, or use `values='raw'`."
-                )
         super().__init__()
         self.values = values
         self.names = list(bank.names)
@@ -205,10 +198,19 @@ class ConceptChain(nn.Module, ABC):
     ----------
     class_names : list of str or None
         K names, if known: tables, plots and pages use them.
+    absent_values : Tensor or None
+        (L,), the value of each concept where it is absent, from which its effect on a class is counted: the mean value
+        of the training images without it. `PostHocCBM.fit` sets it where it fits the bank. Set it where you know the
+        concept labels of training images: ``model.absent_values = values.masked_fill(labels > 0, nan).nanmean(0)``
+        of their values and labels (N, L). Not needed of values that are probabilities, where it is 0.
+    mean_values : Tensor or None
+        (L,), the mean values of the training images, which stand in where `absent_values` are not known.
 
     """
 
     class_names: list[str] | None = None
+    absent_values: Tensor | None
+    mean_values: Tensor | None
 
     def __init__(
         self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
@@ -225,6 +227,9 @@ class ConceptChain(nn.Module, ABC):
         self.concept_layer = concept_layer
         self.head = head
         self._channels = channels
+        # Buffers, so that they are where the model is; not in the state dict, whose keys are those of older models.
+        self.register_buffer("absent_values", None, persistent=False)
+        self.register_buffer("mean_values", None, persistent=False)
         # Wrapping a model in eval mode gives one in eval mode, unless the head still is to be trained.
         self.training = features.training or head.training
 
@@ -245,6 +250,11 @@ class ConceptChain(nn.Module, ABC):
     def bounded(self) -> bool:
         """Whether values lie between 0, absent, and 1, present, so that a label is a value."""
         return False
+
+    @property
+    def zero(self) -> str:
+        """What a value of 0 means: tables say it of scores by weight, value and contribution, which depend on it."""
+        return ""
 
     @property
     def concept_predictor(self) -> ConceptPredictor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from captum_concepts.fingerprints import tensors_hash
 from captum_concepts.models.chain import VALUES, check_class_names
 from captum_concepts.models.plain_layers import build_layers, check_finites, describe_layers
 from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
-from captum_concepts.support.checks import check_names
+from captum_concepts.support.checks import check_names, check_shape
 from captum_concepts.support.files import check_target, parse_json, quote, read_json, reason_of, write_atomically
 
 _VERSION = "1"
+#: Attributes (L,) of a model, from which the effect of a concept is counted.
+LEVELS = ("absent_values", "mean_values")
 _PACKAGE = "captum_concepts."
 _KINDS = ("PostHocCBM", "ResidualCBM", "BottleneckCBM")
 
@@ -64,6 +66,8 @@ class ModelContents:
     residual: nn.Module | None = None
     class_names: list[str] | None = None
     random_banks: tuple[RandomBank, ...] = ()
+    #: Those of `LEVELS` that are known.
+    levels: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -96,6 +100,7 @@ class ModelContents:
         parts = {name: stage.state_dict() for name, stage in self.stages.items()}
         parts |= {"random": stack_banks(self.random_banks)} if self.random_banks else {}
         tensors |= {f"{part}.{key}": tensor for part, state in parts.items() for key, tensor in state.items()}
+        tensors |= self.levels
         # Each its own memory, which safetensors asks for.
         tensors = {name: t.detach().cpu().clone(memory_format=contiguous_format) for name, t in tensors.items()}
         facts = {"kind": _PACKAGE + self.kind, "version": _VERSION, "model": json.loads(text)}
@@ -194,7 +199,13 @@ def _unpack(model: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> Mod
     check_finites(stacked)
     banks = unstack_banks(stacked, n_concepts, width) if stacked else ()
     names = None if names is None else check_class_names(names, head)
-    return ModelContents(head, facts, **concepts, residual=residual, class_names=names, random_banks=banks)
+    levels = {name: tensors[name] for name in LEVELS if name in tensors}
+    for name, level in levels.items():
+        check_shape(name, level, ("L",), (n_concepts,))
+    check_finites(levels)
+    return ModelContents(
+        head, facts, **concepts, residual=residual, class_names=names, random_banks=banks, levels=levels
+    )
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -31,6 +31,11 @@ class Levels(NamedTuple):
     high: Tensor
 
 
+def mean_absent_values(values: Tensor, concept_labels: Tensor) -> Tensor:
+    """Return the mean value (L,) of each concept over the images without it, from values and labels (N, L)."""
+    return values.masked_fill(concept_labels.to(values.device) > 0, torch.nan).nanmean(0)
+
+
 def chosen_concepts(
     concepts: int | str | Sequence[int | str] | np.ndarray | Tensor,
     names: Sequence[str],

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import VALUES, make_linear
-from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_whole
+from captum_concepts.models.interventions import mean_absent_values
+from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_shape, check_whole
 from captum_concepts.texts import in_one_line
 
 #: The range of so many is their smallest to their largest, and encloses 95 % of further ones.
@@ -29,16 +30,23 @@ class RandomBank(NamedTuple):
         (L,).
     head : nn.Linear
         Concept values (N, L) to class logits (N, K).
+    absent_values : Tensor or None
+        (L,), the mean value of the training images without each concept, where their labels were given.
     """
 
     cavs: Tensor
     intercepts: Tensor
     head: nn.Linear
+    absent_values: Tensor | None = None
 
     def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
         """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""
         check_choice("values", values, VALUES)
         return nn.functional.linear(features, self.cavs, self.intercepts if values == "margin" else None)
+
+    def mean_values(self, values: str = "margin") -> Tensor:
+        """Return the mean values (L,) of the training images, through whose mean embedding the boundaries go."""
+        return torch.zeros_like(self.intercepts) if values == "margin" else -self.intercepts
 
 
 def random_banks(
@@ -47,6 +55,7 @@ def random_banks(
     n_concepts: int,
     n_classes: int | None = None,
     *,
+    concept_labels: Tensor | None = None,
     n_banks: int = N_BANKS,
     values: str = "margin",
     seed: int = 0,
@@ -69,6 +78,8 @@ def random_banks(
         L.
     n_classes : int, optional
         K, as in `captum_concepts.models.heads.fit_logistic`.
+    concept_labels : Tensor, optional
+        (N, L) of 0 and 1, whose concepts the directions stand in for: only for `RandomBank.absent_values`.
     n_banks : int
         How many.
     values : str
@@ -101,14 +112,23 @@ def random_banks(
     check_axes(features=(features, "N d"), labels=(labels, "N"))
     check_finite("features", features)
     check_choice("values", values, VALUES)
+    if concept_labels is not None:
+        check_shape("concept_labels", concept_labels, ("N", "L"), (len(features), n_concepts))
     for name, number, least in (("n_concepts", n_concepts, 1), ("n_banks", n_banks, 1), ("first", first, 0)):
         check_whole(name, number, least)
     numbers = range(first, first + n_banks)
-    return (_draw_bank(features, labels, n_concepts, n_classes, values, [seed, number]) for number in numbers)
+    settings = (features, labels, concept_labels, n_concepts, n_classes, values)
+    return (_draw_bank(*settings, [seed, number]) for number in numbers)
 
 
 def _draw_bank(
-    features: Tensor, labels: Tensor, n_concepts: int, n_classes: int | None, values: str, seed: list[int]
+    features: Tensor,
+    labels: Tensor,
+    concept_labels: Tensor | None,
+    n_concepts: int,
+    n_classes: int | None,
+    values: str,
+    seed: list[int],
 ) -> RandomBank:
     # Imported here: it loads scikit-learn.
     from captum_concepts.models.heads import fit_logistic
@@ -118,13 +138,16 @@ def _draw_bank(
     cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)
     intercepts = -cavs @ mean
     projected = nn.functional.linear(features, cavs, intercepts if values == "margin" else None)
-    return RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes))
+    absent = None if concept_labels is None else mean_absent_values(projected, concept_labels)
+    return RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes), absent)
 
 
 def stack_banks(banks: Sequence[RandomBank]) -> dict[str, Tensor]:
     """Return the tensors of n random banks, as files hold them: (n, L, d), (n, L), (n, K, L) and (n, K)."""
     heads = [bank.head for bank in banks]
-    return {
+    levels = [bank.absent_values for bank in banks if bank.absent_values is not None]
+    known = {"absent_values": torch.stack(levels)} if len(levels) == len(banks) else {}
+    return known | {
         "cavs": torch.stack([bank.cavs for bank in banks]),
         "intercepts": torch.stack([bank.intercepts for bank in banks]),
         "weight": torch.stack([head.weight.detach() for head in heads]),
@@ -139,8 +162,11 @@ def unstack_banks(tensors: Mapping[str, Tensor], n_concepts: int, width: int) ->
     shapes = [tuple(tensor.shape) for tensor in (cavs, intercepts, weight)]
     if shapes != [(n, n_concepts, width), (n, n_concepts), (n, k, n_concepts)]:
         raise ValueError(f"its random banks have the shapes {shapes}")
+    levels = tensors.get("absent_values")
+    if levels is not None:
+        check_shape("absent_values", levels, ("n", "L"), (n, n_concepts))
     banks = []
     for i in range(n):
         head = make_linear(weight[i], bias[i], weight.dtype).eval()
-        banks.append(RandomBank(cavs[i], intercepts[i], head))
+        banks.append(RandomBank(cavs[i], intercepts[i], head, None if levels is None else levels[i]))
     return tuple(banks)

@@ -86,7 +86,8 @@ class ResidualCBM(StoredCBM):
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
-        for name in ("class_names", "source", "normalisation", "image_size", "random_banks"):
+        levels = ("absent_values", "mean_values")
+        for name in ("class_names", "source", "normalisation", "image_size", "random_banks", *levels):
             setattr(self, name, getattr(bottleneck, name, getattr(self, name)))
 
     @property
@@ -103,6 +104,11 @@ class ResidualCBM(StoredCBM):
     def bounded(self) -> bool:
         """Whether a label is a value, as of the bottleneck."""
         return self.bottleneck.bounded
+
+    @property
+    def zero(self) -> str:
+        """What a value of 0 means, as of the bottleneck."""
+        return self.bottleneck.zero
 
     def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return the concept maps of features, those of the bottleneck."""
@@ -158,8 +164,8 @@ class ResidualCBM(StoredCBM):
     def _contents(self) -> ModelContents:
         contents = self.bottleneck._contents()
         facts = replace(contents.backbone, source=self.source)
-        contents = replace(contents, class_names=self.class_names, random_banks=self.random_banks)
-        return replace(contents, backbone=facts, residual=self.residual)
+        own = {"class_names": self.class_names, "random_banks": self.random_banks, "levels": self._levels()}
+        return replace(contents, backbone=facts, residual=self.residual, **own)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:

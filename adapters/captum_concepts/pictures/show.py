@@ -53,7 +53,7 @@ from captum_concepts.texts import clip_text, readable_name, signed_text
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank
 
-BY = ("contribution", "value", "weight")
+BY = ("effect", "contribution", "value", "weight")
 _GREY = "#6e6e6e"
 
 
@@ -72,14 +72,17 @@ def show_concepts(
     pictures: Tensor | ArrayLike | None = None,
     batch_size: int = 64,
 ) -> tuple[Figure, np.ndarray]:
-    """Draw the strongest concepts of each image: where they are, their values, and what they add to the class.
+    """Draw the strongest concepts of each image: where they are, their values, and what they do for the class.
 
     A row for each image: the image with the class predicted, the maps of its concepts over it, and a waterfall of
-    contributions (weight times value) from zero to the logit of that class, which says of each concept whether it is
-    present. All maps share one scale, that of the colour bar, so that they can be compared; it is in units of the
-    concept values where the model's formula tells how (`PostHocCBM`, linear `BottleneckCBM`), and begins at the
-    threshold from which on a concept is present, where there is one. It ends at the 99th percentile of the cells above
-    its beginning, so that one hot cell does not make all others invisible; cells beyond it have a white frame.
+    effects, which says of each concept whether it is present. The effect of a concept is what the logit of that class,
+    less the mean of all, loses if the concept is set to its absent level; without a known level (``absent_values`` or
+    ``mean_values`` of the model) there are contributions in their place, weight times value, from zero to the logit,
+    which depend on what a value of 0 means. All maps share one scale, that of the colour bar, so that they can be
+    compared; it is in units of the concept values where the model's formula tells how (`PostHocCBM`, linear
+    `BottleneckCBM`), and begins at the threshold from which on a concept is present, where there is one. It ends at the
+    99th percentile of the cells above its beginning, so that one hot cell does not make all others invisible; cells
+    beyond it have a white frame.
 
     Below the class is the range of 95 % of the values of random directions, for a model with random banks
     (``PostHocCBM.fit(random_banks=39)``). A concept is grey and has the words "weak direction" if its direction cannot
@@ -97,10 +100,10 @@ def show_concepts(
     layer : str, optional
         Name of the layer of `model` that `bank` was fitted on, averaged over space where it gives maps.
     bank : ConceptBank, optional
-        Concepts of that layer. Without a head on them there are values and maps but no contributions.
+        Concepts of that layer. Without a head on them there are values and maps but no waterfall.
     by : str, optional
-        Ranking of the concepts: "contribution", "value" or "weight", by size for all but the value; contribution by
-        default, value with a bank.
+        Ranking of the concepts: "effect", "contribution", "value" or "weight", by size for all but the value; by
+        default the effect, the contribution without a known level, and the value with a bank.
     concepts : sequence, optional
         Names or indices of the concepts to show, in place of the strongest.
     concept_labels : Tensor or array, optional
@@ -142,7 +145,7 @@ def show_concepts(
     >>> bank = ConceptBank(torch.eye(4), names=["red", "long", "striped", "hooked"])
     >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), bank, nn.Linear(4, 5))
     >>> figure, axes = show_concepts(cbm, torch.rand(2, 3, 16, 16), top=3)
-    >>> axes.shape  # the image, three maps, the contributions
+    >>> axes.shape  # the image, three maps, the waterfall
     (2, 5)
     >>> figure.savefig("concepts.png")
     """
@@ -152,7 +155,7 @@ def show_concepts(
     # Before the model runs, which may take minutes.
     tiles = _pictures(pictures, images, model)
     views = _compute_views(model, images, layer, bank, batch_size)
-    by = ("contribution" if isinstance(views, ClassViews) else "value") if by is None else by
+    by = (views.kind if isinstance(views, ClassViews) else "value") if by is None else by
     n, n_concepts = views.values.shape
     if concepts is None:
         strength = views.importance(by)
@@ -169,7 +172,9 @@ def show_concepts(
     maps = views.maps.gather(1, chosen[:, :, None, None].expand(-1, -1, *views.maps.shape[2:]))
     low, high = scale_of(maps, views.map_threshold)
     has_residual = isinstance(views, ClassViews) and bool(views.residual.abs().max() > 1e-4)
-    remainder = "residual and bias" if has_residual else "bias"
+    kind = by if by in ("effect", "contribution") else getattr(views, "kind", "")
+    names_of_rest = {"effect": f"at the {getattr(views, 'level', '')}", "contribution": "bias"}
+    remainder = ("residual and " if has_residual else "") + names_of_rest.get(kind, "")
     figure, axes = _grid(n, 1 + chosen.shape[1], tiles.shape[2] / tiles.shape[3], waterfall=names is not None)
     for i, row in enumerate(axes):
         title = _class_title(views, i, names, labels) if isinstance(views, ClassViews) and names else ""
@@ -187,15 +192,15 @@ def show_concepts(
             if weak:
                 ax.title.set_color(_GREY)
         if isinstance(views, ClassViews):
-            total = views.logits[i].max().item()
             there = None if views.threshold is None else views.values[i] >= views.threshold
             plot_contributions(
-                views.contributions[i],
+                views.importance(kind)[i],
                 views.names,
-                total,
+                views.totals(kind)[i].item(),
                 present=there,
                 top=chosen.shape[1],
                 rest=remainder,
+                total_name="logit less the mean" if kind == "effect" else "logit",
                 ax=row[-1],
             )
     of_maps = axes[:, 1:-1] if names is not None else axes[:, 1:]
@@ -294,6 +299,7 @@ def plot_contributions(
     present: Tensor | ArrayLike | None = None,
     top: int = 5,
     rest: str = "bias",
+    total_name: str = "logit",
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
     """Draw how the contributions of concepts add up to the logit of a class, as a waterfall.
@@ -304,17 +310,19 @@ def plot_contributions(
     Parameters
     ----------
     contributions : Tensor or array
-        (L,), weight times value of each concept.
+        (L,), effect, or weight times value, of each concept.
     names : sequence of str
         L names.
     total : float
-        The logit.
+        The logit, or whatever the contributions are parts of.
     present : Tensor or array, optional
         (L,), bool or 0/1: whether the model calls each concept present, written behind its name: "crown red: no".
     top : int
         How many concepts get a bar of their own.
     rest : str
         Name of the last bar before the logit.
+    total_name : str
+        Name of the last bar.
     ax : Axes, optional
         Axes to draw on; None for a new figure, which is not registered with pyplot.
 
@@ -358,7 +366,9 @@ def plot_contributions(
     for place, (start, (_, width)) in enumerate(zip(starts, bars, strict=False)):
         ax.barh(place, width, left=start, height=0.7, color=MARKS[bool(width >= 0)][1])
     ax.barh(places[-1], total, height=0.7, color=_GREY)
-    labels = [f"{name}  {signed_text(width, 2)}" for name, width in bars] + [f"logit  {signed_text(total, 2)}"]
+    labels = [f"{name}  {signed_text(width, 2)}" for name, width in bars] + [
+        f"{clip_text(total_name, 30)}  {signed_text(total, 2)}"
+    ]
     ax.set_yticks(places, labels, fontsize="x-small", parse_math=False)
     ax.set_ylim(len(bars) + 0.6, -0.6)
     ax.axvline(0, color="black", linewidth=0.6)

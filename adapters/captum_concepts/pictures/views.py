@@ -14,7 +14,8 @@ from captum_concepts.backbones.backbone import Backbone, Normalisation, own_norm
 from captum_concepts.bank.directions import describe_weak
 from captum_concepts.models.bottleneck import BottleneckLayer
 from captum_concepts.models.chain import ConceptChain, ConceptLayer
-from captum_concepts.support.checks import check_finite, check_names, check_shape, to_tensor
+from captum_concepts.models.effects import GIVE_LEVEL, concept_effects, effect_level, over_mean
+from captum_concepts.support.checks import check_finite, check_logits, check_names, check_shape, to_tensor
 from captum_concepts.support.running import (
     at_least_float32,
     evaluation_mode,
@@ -66,7 +67,9 @@ class ClassViews(ConceptViews):
     weights: Tensor  # (N, L): gradient of the predicted class's logit by each value
     residual: Tensor  # (N, K): what is added to the head's logits, past the concepts
     random_values: Tensor | None = None  # (N, 2): where 95 % of the values of random directions lie
-    random_contributions: Tensor | None = None  # (N, 2): of what they add to the predicted class, likewise
+    random_parts: Tensor | None = None  # (N, 2): of what they do for the predicted class (`parts`), likewise
+    effects: Tensor | None = None  # (N, L): what the predicted class loses without each concept, if the level is known
+    level: str = ""  # what effects are counted from: "absent level" or "training mean"
 
     @property
     def predicted(self) -> Tensor:
@@ -78,9 +81,30 @@ class ClassViews(ConceptViews):
         """Weight times value (N, L): what each concept adds to the logit of the predicted class."""
         return self.weights * self.values
 
+    @property
+    def kind(self) -> str:
+        """By what pages and pictures say why a class is predicted: "effect", or "contribution" without a level."""
+        return "contribution" if self.effects is None else "effect"
+
+    @property
+    def parts(self) -> Tensor:
+        """What each concept (N, L) does for the predicted class: its effect, or its contribution without a level."""
+        return self.importance(self.kind)
+
+    def totals(self, kind: str) -> Tensor:
+        """Return what the parts (N,) of a kind are of: the logit of the predicted class, for effects less the mean."""
+        return over_mean(self.logits, self.predicted) if kind == "effect" else self.logits.amax(1)
+
     def importance(self, by: str) -> Tensor:
-        """Return the numbers (N, L) that rank concepts: "contribution", "weight" or "value"."""
-        return {"contribution": self.contributions, "weight": self.weights, "value": self.values}[by]
+        """Return the numbers (N, L) that rank concepts: "effect", "contribution", "weight" or "value"."""
+        if by != "effect":
+            return {"contribution": self.contributions, "weight": self.weights, "value": self.values}[by]
+        if self.effects is None:
+            raise ValueError(
+                "Expected argument `by` to be 'contribution', 'weight' or 'value', as the model does not know the "
+                f"values of absent concepts, but got 'effect'. {GIVE_LEVEL}."
+            )
+        return self.effects
 
 
 def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 64) -> ClassViews:
@@ -96,12 +120,14 @@ def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 6
     values = torch.cat([part["values"] for part in parts])
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0] if name != "values"}
     margins = getattr(layer, "values", "") == "margin"
+    level = effect_level(model)[1]
     threshold = 0.5 if getattr(model, "bounded", False) else 0.0 if margins else None
     return ClassViews(
         images=images,
         values=values,
         **joined,
         names=check_names(getattr(layer, "names", None), values.shape[1]),
+        level=level,
         threshold=threshold,
         map_threshold=None if threshold is None or not isinstance(model, ConceptChain) else 0.0,
         weak=describe_weak(layer.p_values, layer.test_accuracy)
@@ -144,12 +170,16 @@ def _batch_views(model: Any, images: Tensor) -> dict[str, Tensor]:
         images = to_model(model.features, images)
         values, maps = tensor_output(model.concept_predictor(images)), model.concept_maps(images, None)
         logits = tensor_output(model(images))
+    check_logits(logits)
     with torch.enable_grad(), without_autocast(values.device):
         leaf = values.detach().requires_grad_(True)
         head_logits = tensor_output(model.head(leaf))
         chosen = head_logits.gather(1, logits.argmax(1)[:, None]).sum()
         weights = torch.autograd.grad(chosen, leaf)[0]
-    results = {} if not isinstance(model, ConceptChain) else _random_ranges(model, features, logits.argmax(1))
+    predicted, level = logits.argmax(1), effect_level(model)[0]
+    results = {} if not isinstance(model, ConceptChain) else _random_ranges(model, features, predicted)
+    if level is not None:
+        results["effects"] = concept_effects(model.head, values, predicted, level)
     results |= {
         "values": values,
         "maps": maps,
@@ -161,15 +191,21 @@ def _batch_views(model: Any, images: Tensor) -> dict[str, Tensor]:
 
 
 def _random_ranges(model: ConceptChain, features: Tensor, predicted: Tensor) -> dict[str, Tensor]:
-    """Return where 95 % of the values and contributions of random directions lie for each image, if there are any."""
+    """Return where 95 % of the values and parts of random directions lie for each image, if there are any."""
     models: Any = getattr(model, "random_models", list)()
     if not models:
         return {}
     embedding = model.embed_features(features)
     values = [random_model.concept_layer(embedding) for random_model in models]
-    parts = [value * random_model.head.weight[predicted] for value, random_model in zip(values, models, strict=True)]
+    parts = []
+    for value, random_model in zip(values, models, strict=True):
+        level = effect_level(random_model)[0] if effect_level(model)[1] else None
+        if level is None:
+            parts.append(value * random_model.head.weight[predicted])
+        else:
+            parts.append(concept_effects(random_model.head, value, predicted, level))
     ends = torch.tensor([0.025, 0.975], dtype=torch.float32, device=embedding.device)
-    names = ("random_values", "random_contributions")
+    names = ("random_values", "random_parts")
     # All random directions are draws of one distribution, so the banks are pooled.
     return {
         name: torch.cat(tensors, 1).float().quantile(ends, 1).T

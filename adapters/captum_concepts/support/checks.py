@@ -365,6 +365,17 @@ def to_points(name: str, value: object) -> np.ndarray:
     return array.astype(float)
 
 
+def check_logits(logits: torch.Tensor) -> torch.Tensor:
+    """Return class logits (N, K), or raise for those of one output, of which the largest is always the first."""
+    if logits.ndim == 2 and logits.shape[1] == 1:
+        raise ValueError(
+            "Expected argument `model` to have an output for each class, at least two, but got one. Give a head of one "
+            "logit z two outputs, -z / 2 and z / 2: nn.Linear(L, 2) with the weights torch.cat([-w, w]) / 2 and the "
+            "bias torch.cat([-b, b]) / 2."
+        )
+    return logits
+
+
 def check_normalisation(mean: object, std: object) -> None:
     """Raise unless mean and deviation are both None, or have a finite number for each channel, deviations above 0."""
     if mean is None and std is None:

@@ -9,6 +9,7 @@ import re
 import socket
 import stat
 import uuid
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -42,6 +43,14 @@ def check_plain_file(path: Path, what: str) -> None:
     """Raise unless a path is that of a file."""
     if kind := non_file_kind(path):
         raise ValueError(f"{what} {path} cannot be read: it is {kind}. Expected a file.")
+
+
+def read_bytes(path: Path, what: str, limit: int) -> bytes:
+    """Read a file of at most `limit` bytes; what is larger, or no file, raises a ValueError and is not opened."""
+    check_plain_file(path, what)
+    if (size := path.stat().st_size) > limit:
+        raise ValueError(f"{what} {path} cannot be read: it has {size} bytes, and at most {limit} are expected.")
+    return path.read_bytes()
 
 
 def check_files(folder: Path, what: str) -> None:
@@ -108,7 +117,18 @@ def load_torch_file(path: Path) -> Any:
     import torch
 
     require_safe_torch(path)
+    _check_stored(path)
     return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _check_stored(path: Path) -> None:
+    """Raise where an archive grows when it is unpacked: torch.save compresses nothing."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+        is_stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
+        if not is_stored or sum(record.file_size for record in records) > path.stat().st_size:
+            raise ValueError("it is compressed, as torch.save never does")
 
 
 def printable(text: object) -> str:

@@ -153,9 +153,10 @@ def _draw_bar(
     if not len(defined):
         ax.text(place, 0.02, "undefined", ha="center", va="bottom", rotation=90, fontsize="x-small")
         return
-    mean = defined.mean()
+    mean, low, high = defined.mean(), defined.min(), defined.max()
     ax.bar(place, mean, width * 0.9, color=colour, label=label)
-    ax.errorbar(place, mean, [[mean - defined.min()], [defined.max() - mean]], color="black", capsize=3, linewidth=1)
+    if low < high:
+        ax.errorbar(place, mean, [[mean - low], [high - mean]], color="black", capsize=3, linewidth=1)
 
 
 def _draw_derivative(ax: Axes, place: float, width: float, result: LayerScore, colour: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -109,10 +109,10 @@ class LazyExplanations(Sequence[Explanation], Generic[Key]):
 
 @dataclass(frozen=True)
 class Question:
-    """A question, answered on five points."""
+    """A question, answered on five points; its wording is "" where it is not known."""
 
     name: str
-    text: str
+    text: str = ""
     low_is_good: bool = False
 
     @property
@@ -120,7 +120,14 @@ class Question:
         """1, or -1 where low is good: the best explanation has the largest ``sign * score``."""
         return -1 if self.low_is_good else 1
 
+    @property
+    def reading(self) -> str:
+        """What was asked, as a report says it."""
+        text = self.text or "A question of this study, whose wording its files do not give."
+        return f"{text} Low is good." if self.low_is_good else text
 
+
+#: The paper's, whose wordings and directions hold where these were asked and nowhere else.
 QUESTIONS = {
     question.name: question
     for question in (
@@ -135,16 +142,27 @@ QUESTIONS = {
 
 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of different questions, at least one, or raise."""
+    """Return the names of different questions, the paper's or a study's own, at least one, or raise."""
     names = different_names("questions", questions)
-    for name in names:
-        check_choice("questions", name, tuple(QUESTIONS))
-    if not names or isinstance(questions, Set):
-        raise ValueError(f"Expected argument `questions` to be a sequence of at least one but got {questions!r}.")
+    if not names or not all(names) or isinstance(questions, Set):
+        raise ValueError(f"Expected argument `questions` to be a sequence of at least one name but got {questions!r}.")
     return tuple(names)
 
 
-def question_named(name: str) -> Question:
-    """Return a question by its name."""
-    check_choice("question", name, tuple(QUESTIONS))
-    return QUESTIONS[name]
+def question_named(question: str | Question) -> Question:
+    """Return a question of the paper by its name, and any other as it is."""
+    if isinstance(question, Question):
+        return question
+    check_choice("question", question, tuple(QUESTIONS))
+    return QUESTIONS[question]
+
+
+def low_is_good_in(questions: Iterable[Question]) -> str:
+    """Say in which questions low is good; "" if in none."""
+    names = [question.name for question in questions if question.low_is_good]
+    return f" Low is good in {' and '.join(names)}." if names else ""
+
+
+def papers(questions: Iterable[Question]) -> list[str]:
+    """Return the names of those that are the paper's questions: its numbers may stand beside them."""
+    return [question.name for question in questions if question == QUESTIONS.get(question.name)]

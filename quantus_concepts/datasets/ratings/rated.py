@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,14 @@ from numpy.typing import ArrayLike
 
 from captum_concepts.support.checks import check_shape, to_numpy
 from captum_concepts.texts import describe
-from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, Explanation, LazyExplanations
+from quantus_concepts.datasets.ratings.explanations import (
+    MODALITIES,
+    QUESTIONS,
+    Explanation,
+    LazyExplanations,
+    Question,
+    check_questions,
+)
 from quantus_concepts.functional.statistics.votes import check_scale, check_votes, join_votes
 
 _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
@@ -26,8 +33,7 @@ class RatedExplanations:
     explanations : sequence of Explanation
         N explanations; read from disk on access.
     votes : np.ndarray
-        (N, A, 6): whole numbers from 1 to 5 for each annotator and question Q1 to Q6, NaN or pandas' NA if it has no
-        vote.
+        (N, A, Q): whole numbers from 1 to 5 for each annotator and question, NaN or pandas' NA if it has no vote.
     image_ids : np.ndarray
         (N,) of str. Two data sets never share an id.
     explainer_ids : np.ndarray
@@ -48,12 +54,14 @@ class RatedExplanations:
         Names of the A annotators, where each votes under one place of the second axis of `votes`; empty where it is
         not known who gave which vote.
     expected : np.ndarray, optional
-        (N, 6) votes in [1, 5] without bias and noise, which only simulated raters have.
+        (N, Q) votes in [1, 5] without bias and noise, which only simulated raters have.
+    asked : mapping of str to Question
+        The Q questions by name, with wording and direction; by default the paper's six.
 
     Attributes
     ----------
     questions : tuple of str
-        "Q1" to "Q6", the last axis of the votes.
+        Their names, "Q1" to "Q6" by default: the last axis of the votes.
 
     Raises
     ------
@@ -87,11 +95,16 @@ class RatedExplanations:
     notes: tuple[str, ...] = ()
     raters: tuple[str, ...] = ()
     expected: np.ndarray | None = None
+    asked: Mapping[str, Question] = field(default_factory=lambda: QUESTIONS)
 
-    questions = tuple(QUESTIONS)
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """Names of the questions."""
+        return tuple(self.asked)
 
     def __post_init__(self) -> None:
         """Check what was given and turn lists into arrays."""
+        check_questions(self.questions)
         n = len(self.explanations)
         votes = check_votes("votes", plain_array(self.votes))
         check_shape("votes", votes, ("N", "A", "Q"), (n, None, len(self.questions)))
@@ -156,6 +169,7 @@ class RatedExplanations:
             notes=self.notes,
             raters=self.raters,
             expected=None if self.expected is None else self.expected[indices],
+            asked=self.asked,
             **columns,
         )
 
@@ -170,7 +184,7 @@ class RatedExplanations:
         Returns
         -------
         np.ndarray
-            (N, 6) float64 in [1, 5]; NaN if there are no votes.
+            (N, Q) float64 in [1, 5]; NaN if there are no votes.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -13,7 +13,7 @@ import numpy as np
 from captum_concepts.support.checks import check_choice, check_path
 from captum_concepts.support.files import read_json
 from quantus_concepts.datasets.folders import leads_out, list_some
-from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, LazyExplanations
+from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, LazyExplanations, Question
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
     CONCEPT_SUFFIX,
@@ -32,7 +32,7 @@ from quantus_concepts.datasets.ratings.rated_file import (
     RatedFile,
     as_vote,
 )
-from quantus_concepts.datasets.ratings.table import read_tables
+from quantus_concepts.datasets.ratings.table import WORDINGS, read_tables
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 ANNOTATIONS = "human_annotations.json"
@@ -53,10 +53,13 @@ class PastaRatings(RatedExplanations):
     the released explainers SHAP and LIME scaled as the release scales them; a note counts these.
 
     Ratings of your own are one CSV file, or several in a folder, with a row for each explanation and rater: the
-    columns ``image``, ``explainer``, ``rater``, some of ``Q1`` to ``Q6`` and, where known, ``label`` (the class
+    columns ``image``, ``explainer``, ``rater``, one for each question and, where known, ``label`` (the class
     predicted; it counts more than a label in the name of a file). The files lie next to it or in folders ``images``
     and ``explanations``: the explanation of ``cat.jpg`` by LIME is ``LIME/cat`` with ``.npy``, ``.json`` or ``.png``,
-    or what a column ``explanation`` names.
+    or what a column ``explanation`` names. Questions have the names of their columns; what was asked stands in
+    ``questions.json`` beside the table: ``{"clarity": "Is it clear?"}``, or for each name an object with ``text`` and,
+    where low is good, ``low_is_good``. The paper's wording is not assumed for a column called ``Q1``; `pasta sheet`
+    writes it, for its page asks it.
 
     Files are read on access; their existence is checked immediately. How a label is spelled (a scorer knows the
     release's variants) is left alone.
@@ -126,9 +129,9 @@ class PastaRatings(RatedExplanations):
         check_choice("labels", labels, LABELS)
         path, drawings = check_path("root", root), drawings and modality != "map"
         ascending, duplicates = _ids(counterfactual_explainers), ""
-        raters, missing = list[str](), dict[Path, str]()
+        raters, missing, asked = list[str](), dict[Path, str](), dict(QUESTIONS)
         if tables := _tables(path):
-            files, raters = read_tables(tables, drawings=drawings, labels=labels, ascending=ascending)
+            files, raters, asked = read_tables(tables, drawings=drawings, labels=labels, ascending=ascending)
             files = _of_datasets(files, datasets)
         else:
             records, duplicates = read_records(path / ANNOTATIONS, labels)
@@ -148,7 +151,7 @@ class PastaRatings(RatedExplanations):
                 f"Expected the images and attributions of {len(files)} explanations in {path} but {len(lacking)} of "
                 f"{len(paths)} files are missing: {list_some(lacking, 10)}."
             )
-        votes = np.full((len(files), max(1, *(len(file.votes) for file in files)), len(QUESTIONS)), np.nan)
+        votes = np.full((len(files), max(1, *(len(file.votes) for file in files)), len(asked)), np.nan)
         for row, file in zip(votes, files, strict=True):
             row[: len(file.votes)] = file.votes
         super().__init__(
@@ -161,7 +164,8 @@ class PastaRatings(RatedExplanations):
             modalities=np.array([file.modality for file in files]),
             name=name or (files[0].name.dataset if tables else "PASTA"),
             raters=tuple(raters),
-            notes=_notes(files, votes, duplicates),
+            notes=_notes(files, votes, duplicates, asked),
+            asked=asked,
         )
 
 
@@ -327,7 +331,9 @@ class _Finder:
         return self._root, frozenset()
 
 
-def _notes(files: Sequence[RatedFile], votes: np.ndarray, duplicates: str) -> tuple[str, ...]:
+def _notes(
+    files: Sequence[RatedFile], votes: np.ndarray, duplicates: str, asked: Mapping[str, Question]
+) -> tuple[str, ...]:
     images = {file.name.image_id for file in files}
     explainers = {file.name.explainer for file in files}
     missing = np.isnan(votes)
@@ -344,11 +350,17 @@ def _notes(files: Sequence[RatedFile], votes: np.ndarray, duplicates: str) -> tu
     partly = ((missing & rated[..., None]).any(1) & ~missing.all(1)).sum(0)
     parts = [
         f"{question} in {none}" + (f" (and in part in {some})" if some else "")
-        for question, none, some in zip(QUESTIONS, unasked.tolist(), partly.tolist(), strict=True)
-        if none or some
+        for question, none, some in zip(asked, unasked.tolist(), partly.tolist(), strict=True)
+        # What has no vote at all was not asked.
+        if (none or some) and none < len(files)
     ]
     if parts:
         notes.append(f"Votes are missing: {', '.join(parts)} of {len(files)} explanations.")
+    if unworded := [name for name, question in asked.items() if not question.text]:
+        notes.append(
+            f"The wording of {', '.join(unworded)} is not known, and high is taken as good: {WORDINGS} beside the "
+            "table says what was asked, and where low is good."
+        )
     if not any(file.label for file in files):
         notes.append("No explanation has a label: a scorer cannot see the class.")
     if counts[-1] == 1:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts.support.files import quote
+from captum_concepts.support.files import quote, read_json
 from quantus_concepts.datasets.folders import csv_rows, inside, list_some
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, Question
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_SUFFIX,
     DRAWING_SUFFIX,
@@ -19,7 +19,7 @@ from quantus_concepts.datasets.ratings.files import (
     FileName,
     read_scored_name,
 )
-from quantus_concepts.datasets.ratings.rated_file import IMAGE_NAME, QUESTION_LIKE, RatedFile, as_vote
+from quantus_concepts.datasets.ratings.rated_file import IMAGE_NAME, RatedFile, as_vote
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 
 #: Columns that every table has, and those that it may have.
@@ -28,7 +28,11 @@ NEEDED, LABEL, EXPLANATION = ("image", "explainer", "rater"), "label", "explanat
 IMAGES, EXPLANATIONS = "images", "explanations"
 #: What other programs write for a missing vote.
 _NO_VOTE = ("na", "nan", "n/a")
-_FORM = f"A table of ratings has the columns {', '.join(NEEDED)} and some of Q1 to Q6: a row for each rating."
+#: File beside a table with the wording and the direction of its questions, by their names.
+WORDINGS = "questions.json"
+#: Names of columns that our own tables have beside those of the questions.
+TAKEN = ("modality", "item", "score", "dataset", "image_id", "note")
+_FORM = f"A table of ratings has the columns {', '.join(NEEDED)} and one for each question: a row for each rating."
 
 
 @dataclass
@@ -42,19 +46,21 @@ class _Rated:
 
 def read_tables(
     paths: Sequence[Path], *, drawings: bool, labels: str, ascending: Collection[str]
-) -> tuple[list[RatedFile], list[str]]:
-    """Read tables of ratings in one folder, find the files of their explanations, and return these and the raters.
+) -> tuple[list[RatedFile], list[str], dict[str, Question]]:
+    """Read tables of ratings in one folder, find their files, and return these, the raters and the questions.
 
     A file lies in the tables' folder, or in its folder ``images`` or ``explanations``. Without a column
     ``explanation`` the explanation of an image is ``{explainer}/{image}``. Without a suffix that of a drawing, map or
     list of concepts is added; with `drawings` a drawing is taken before its map, else the map. A column ``label``
-    counts more than the label in the name of a file.
+    counts more than the label in the name of a file. Questions are those of ``questions.json`` beside the tables,
+    without it all other columns: their wording is then not known, whatever they are called.
     """
     root = paths[0].parent
     of_maps = (DRAWING_SUFFIX, MAP_SUFFIX) if drawings else (MAP_SUFFIX, DRAWING_SUFFIX)
     suffixes = (CONCEPT_SUFFIX, *of_maps)
     name = paths[0].name if len(paths) == 1 else root.resolve().name
-    rows = _read_rows(paths)
+    asked = _questions(paths)
+    rows = _read_rows(paths, asked)
     raters = list(dict.fromkeys(rater for rated in rows.values() for rater in rated.votes))
     files, missing, owners = [], list[str](), dict[Path, str]()
     for (image_name, explainer, given_name), rated in rows.items():
@@ -77,7 +83,7 @@ def read_tables(
             label = read_scored_name(image_name)[0].label
         else:
             label = rated.label or ""
-        votes = np.full((len(raters), len(QUESTIONS)), np.nan)
+        votes = np.full((len(raters), len(asked)), np.nan)
         for rater, of_rater in rated.votes.items():
             votes[raters.index(rater)] = of_rater
         # Not the name of a data set of the release, which has rules of its own.
@@ -89,7 +95,7 @@ def read_tables(
             f"next to the table or in its folders {IMAGES} and {EXPLANATIONS}; a column {EXPLANATION!r} may name "
             "explanations."
         )
-    return files, raters
+    return files, raters, asked
 
 
 def _first_file(root: Path, row: str, names: Sequence[str]) -> Path | None:
@@ -97,7 +103,7 @@ def _first_file(root: Path, row: str, names: Sequence[str]) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _read_rows(paths: Sequence[Path]) -> dict[tuple[str, str, str], _Rated]:
+def _read_rows(paths: Sequence[Path], asked: Collection[str]) -> dict[tuple[str, str, str], _Rated]:
     """Return the rated explanations by image, explainer and the file that a row names."""
     rated: dict[tuple[str, str, str], _Rated] = {}
     faults = []
@@ -106,7 +112,7 @@ def _read_rows(paths: Sequence[Path]) -> dict[tuple[str, str, str], _Rated]:
         if absent := [name for name in NEEDED if not row[name]]:
             faults.append(f"no {absent[0]} ({place})")
             continue
-        cells = {question: row.get(question.lower(), "") for question in QUESTIONS}
+        cells = {question: row.get(question.lower(), "") for question in asked}
         votes = {name: as_vote("" if cell.lower() in _NO_VOTE else cell) for name, cell in cells.items()}
         faults += [f"{cells[name]!r} is no vote ({place}, {name})" for name, vote in votes.items() if vote is None]
         key = row["image"], row["explainer"], row.get(EXPLANATION, "")
@@ -123,7 +129,8 @@ def _read_rows(paths: Sequence[Path]) -> dict[tuple[str, str, str], _Rated]:
     if faults:
         raise ValueError(
             f"Table of ratings {name} has {len(faults)} faults: {list_some(faults)}. Votes are whole numbers from "
-            f"{MIN_VOTE} to {MAX_VOTE}, or empty, and each rater rates an explanation once."
+            f"{MIN_VOTE} to {MAX_VOTE}, or empty, and each rater rates an explanation once. If a column is no "
+            f"question, name those that are in {WORDINGS} beside the table."
         )
     if all(math.isnan(vote) for entry in rated.values() for votes in entry.votes.values() for vote in votes):
         raise ValueError(f"Table of ratings {name} has no vote. {_FORM}")
@@ -141,17 +148,53 @@ def _rows(paths: Sequence[Path]) -> Iterator[tuple[Path, int, dict[str, str]]]:
             yield path, line, dict(zip(header, row, strict=True))
 
 
+def _questions(paths: Sequence[Path]) -> dict[str, Question]:
+    """Return the questions of tables: those that a file beside them words, else their other columns."""
+    known = (*NEEDED, LABEL, EXPLANATION)
+    columns = dict[str, str]()
+    for path in paths:
+        for cell in next(csv_rows(path), (1, []))[1]:
+            columns.setdefault(cell.lower(), cell)
+    wordings = paths[0].parent / WORDINGS
+    if wordings.is_file():
+        asked = read_wordings(wordings)
+        if lacking := [name for name in asked if name.lower() not in columns]:
+            raise ValueError(
+                f"Expected the tables of ratings beside {wordings} to have a column for each of its questions but "
+                f"{list_some(lacking)} have none (columns: {list_some(columns.values(), 12)})."
+            )
+    else:
+        written = {name.lower(): name for name in QUESTIONS}
+        names = [written.get(low, name) for low, name in columns.items() if low not in known]
+        asked = {name: Question(name) for name in names}
+    if not asked:
+        raise ValueError(f"Table of ratings {paths[0]} lacks a column of votes. {_FORM}")
+    if bad := [name for name in asked if not name or name.lower() in (*known, *TAKEN)]:
+        raise ValueError(f"Expected questions of ratings to be called otherwise than {list_some(map(repr, bad))}.")
+    return asked
+
+
+def read_wordings(path: Path) -> dict[str, Question]:
+    """Read the questions of a study: for each name its wording, or an object with ``text`` and ``low_is_good``."""
+    content = read_json(path, "File of questions")
+    form = 'such as {"clarity": "Is it clear?", "change": {"text": "Did it change?", "low_is_good": true}}'
+    if not isinstance(content, dict):
+        raise ValueError(f"Expected file of questions {path} to be an object, {form}, but got {quote(str(content))}.")
+    asked = {}
+    for name, value in content.items():
+        fields = {"text": value} if isinstance(value, str) else value
+        kinds = {"text": str, "low_is_good": bool}
+        if not isinstance(fields, dict) or not all(isinstance(fields[key], kinds.get(key, ())) for key in fields):
+            raise ValueError(f"Expected question {name!r} in {path} to be its wording, {form}, but got {value!r}.")
+        asked[name] = Question(name, **fields)
+    return asked
+
+
 def _check_header(path: Path, cells: list[str], header: list[str]) -> None:
-    """Raise where a column is missing or there twice, or where a question is called otherwise."""
-    questions = [question.lower() for question in QUESTIONS]
-    strange = [cell for cell in cells if cell.lower() not in questions and QUESTION_LIKE.fullmatch(cell)]
-    missing = [name for name in NEEDED if name not in header] + ["one of Q1 to Q6"] * (not set(questions) & set(header))
+    """Raise where a column is missing or there twice."""
+    missing = [name for name in NEEDED if name not in header]
     twice = [cell for cell, name in zip(cells, header, strict=True) if header.count(name) > 1]
-    for listed, text in (
-        (strange, "has questions that are not called Q1 to Q6"),
-        (missing, "lacks columns"),
-        (twice, "has columns twice"),
-    ):
+    for listed, text in ((missing, "lacks columns"), (twice, "has columns twice")):
         if listed:
             raise ValueError(
                 f"Table of ratings {path} {text}: {list_some(listed)} (got {list_some(cells, 12)}). {_FORM}"

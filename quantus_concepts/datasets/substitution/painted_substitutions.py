@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts.support.checks import check_index, check_whole, find_names
+from captum_concepts.support.checks import check_index, check_kind, check_whole, find_names
 from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
@@ -85,6 +85,8 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
 
     Raises
     ------
+    TypeError
+        If `birds` are no `PaintedBirds`, a selection of their concepts for instance.
     ValueError
         If there is no such concept, `per_bird` is below 1, or no bird has a substitution.
 
@@ -107,6 +109,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         concepts: Iterable[str | int] | None = None,
         seed: int = 0,
     ) -> None:
+        check_kind("birds", birds, PaintedBirds, "PaintedBirds with all concepts (`concepts` says which are put in)")
         check_whole("per_bird", per_bird, 1)
         self.birds = birds
         self.class_names, self.concept_names, self.part_names = birds.class_names, birds.concept_names, birds.part_names

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_range, check_size, to_numpy
-from captum_concepts.support.running import widest_float
+from captum_concepts.support.running import warn_user, widest_float
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_filled
 from quantus_concepts.functional.attribution.normalisation import finite_rows
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
@@ -222,6 +222,11 @@ def check_places(points: Numbers, size: tuple[int, int], axes: Sequence[str]) ->
             f"Expected argument `points` to hold (x, y) in pixels of the images, of (M1, M2) = {size}, but all of "
             f"{len(there)} lie in [0, 1], {there[:2].tolist()} for instance, as shares of an image do. Multiply x by "
             f"{size[1]} and y by {size[0]}, and subtract 0.5: (0, 0) is the centre of the first pixel."
+        )
+    if (there == -1).all(-1).any() or (there == 0).all(-1).sum() > 1:
+        warn_user(
+            "Argument `points` holds places (-1, -1), or several (0, 0), which count as places at the corner of the "
+            "image. If they mark parts that are not visible, put NaN in their place."
         )
     with np.errstate(invalid="ignore"):
         outside = ((places < -1) | (places > np.array(size)[::-1])).any(-1) & ~np.isnan(places).any(-1)

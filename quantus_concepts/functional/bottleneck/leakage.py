@@ -13,6 +13,9 @@ from captum_concepts.support.running import widest_float
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
 
+#: Rounding of information in nats, which is of sums of float32.
+_ROUNDING = 1e-7
+
 
 @in_one_line
 class Leakage(NamedTuple):
@@ -55,7 +58,8 @@ def concept_task_leakage(
     noisy value has a negative published score, whatever it leaks.
 
     Leakage is not always bad: with concepts that do not give the class (`concept_set_ceiling`) a value has to say more
-    to be of use.
+    to be of use. Wrong concept labels look like leakage: an honest model has p <= .05 as soon as one label in fifty is
+    wrong. `noise_equivalent` says which share of wrong labels would give as much.
 
     Parameters
     ----------
@@ -96,7 +100,7 @@ def concept_task_leakage(
     [1.0, 0.025]
     """
     labels = to_class_tensor("classes", classes)
-    values, concepts = _checked(values, concepts, n_bins, n_permutations, labels)
+    values, concepts = checked_concepts(values, concepts, n_bins, n_permutations, labels)
     members: Tensor = labels.to(values.device).unique(return_inverse=True)[1]
     n_classes = int(members.max()) + 1
     bins = discretise(values, n_bins)
@@ -106,14 +110,15 @@ def concept_task_leakage(
     def cells(bins: Tensor) -> Tensor:
         return _entropies(bins * 2 * n_classes + with_class, n_bins * 2 * n_classes)
 
-    # I(u; y | c) = H(u, c) + H(y, c) - H(u, y, c) - H(c); only H(u, y, c) changes with a draw within strata of c.
-    observed, constant = cells(bins), _entropies(bins * 2 + concepts, 2 * n_bins)
-    constant = constant + _entropies(with_class, 2 * n_classes) - _entropies(concepts, 2)
+    # I(u; y | c) = H(u, c) + H(y, c) - H(u, y, c) - H(c): of these a draw within strata of c changes H(u, y, c) alone,
+    # and the others cancel in the difference from the draws.
+    observed = cells(bins)
     draws = torch.stack([cells(drawn) for drawn in _shuffled(bins, concepts, n_permutations, seed)])
+    # The entropy of y cancels in I(u; y) - I(c; y).
     own = _entropies(bins, n_bins) - _entropies(bins * n_classes + members, n_bins * n_classes)
     truth = _entropies(concepts, 2) - _entropies(with_class, 2 * n_classes)
     scale = torch.where(entropy > 0, entropy, torch.nan)
-    return _result(constant - observed, constant - draws, (own - truth) / scale, scale)
+    return _result(-observed, -draws, (own - truth) / scale, scale)
 
 
 @torch.no_grad()
@@ -165,7 +170,7 @@ def interconcept_leakage(
     >>> round(leakage.published[0, 1].item(), 4), round(leakage.p[0, 1].item(), 3)
     (0.7071, 0.025)
     """
-    values, concepts = _checked(values, concepts, n_bins, n_permutations)
+    values, concepts = checked_concepts(values, concepts, n_bins, n_permutations)
     bins = discretise(values, n_bins)
 
     def scaled(bins: Tensor, n_bins: int) -> Tensor:
@@ -184,8 +189,9 @@ def concept_set_ceiling(concepts: Numbers, classes: Numbers) -> float:
     """Return the best accuracy that any head can have on the true concepts of these images.
 
     Of the images with the same concepts a head is right on those of one class at most: the ceiling is the sum over
-    distinct rows of the largest class count, divided by N. A model with a higher accuracy leaks: its values say more
-    than the concepts.
+    distinct rows of the largest class count, divided by N. A model with a higher accuracy leaks, so that its values say
+    more than the concepts, or concept labels are wrong: an honest model that is always right meets a ceiling of .80
+    with one label in ten wrong. `ceiling_noise_equivalent` says which share would explain the accuracy.
 
     Parameters
     ----------
@@ -239,7 +245,7 @@ def discretise(values: Tensor, n_bins: int) -> Tensor:
     return (below + up_to) * n_bins // (2 * values.shape[1])
 
 
-def _checked(
+def checked_concepts(
     values: Numbers, concepts: Numbers, n_bins: int, n_permutations: int, classes: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return values and concepts with a row (L, N) for each concept, or raise."""
@@ -255,11 +261,16 @@ def _checked(
     return values.T.contiguous(), labels.T.long().contiguous()
 
 
+def cell_counts(cells: Tensor, n_cells: int) -> Tensor:
+    """Return how often each cell (L, n_cells) occurs among the cells (L, N), numbers from 0 to n_cells - 1."""
+    n_concepts = len(cells)
+    places = cells + n_cells * torch.arange(n_concepts, device=cells.device)[:, None]
+    return places.flatten().bincount(minlength=n_cells * n_concepts).view(n_concepts, n_cells)
+
+
 def _entropies(cells: Tensor, n_cells: int) -> Tensor:
     """Return the entropy (L,) of the cells (L, N), numbers from 0 to n_cells - 1, in nats."""
-    n_concepts, n = cells.shape
-    places = cells + n_cells * torch.arange(n_concepts, device=cells.device)[:, None]
-    counts = places.flatten().bincount(minlength=n_cells * n_concepts).view(n_concepts, n_cells)
+    n, counts = cells.shape[1], cell_counts(cells, n_cells)
     # Counts are few numbers: a table of their terms is quicker than as many logarithms.
     terms = torch.special.entr(torch.arange(n + 1, device=cells.device, dtype=widest_float(cells.device)) / n)
     return terms[counts].sum(1)
@@ -292,5 +303,5 @@ def _result(observed: Tensor, draws: Tensor, published: Tensor, scale: Tensor | 
 def _share_above(observed: Tensor, draws: Tensor) -> Tensor:
     """Return the share of all draws (P, ...), the observed one included, that are not below the observed one."""
     # What differs by rounding is as much.
-    below = draws < observed - 1e-6 * observed.abs().clamp(min=1e-3)
+    below = draws < observed - _ROUNDING
     return (1 + (~below).sum(0)) / (len(draws) + 1)

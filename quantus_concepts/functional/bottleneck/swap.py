@@ -74,7 +74,8 @@ def concept_swap(
     Raises
     ------
     ValueError
-        If there are fewer than two trainings, shapes do not match, or values are not finite.
+        If there are fewer than two trainings, shapes do not match, a number is not finite, or a class is none of the
+        heads'.
 
     Examples
     --------
@@ -100,9 +101,11 @@ def concept_swap(
         labels = to_class_tensor("classes", own_classes)
         axes = dict(zip(names, ("N L", "K L", "K", "L", "L"), strict=True))
         check_axes(classes=(labels, "N"), **{name: (part, axes[name]) for name, part in floats.items()})
-        check_finite("values", floats["values"])
+        for name, part in floats.items():
+            check_finite(name, part)
         check_within("train_deviation", floats["train_deviation"], 0, torch.inf)
-        trainings.append((*floats.values(), labels.to(floats["values"].device)))
+        check_within("classes", labels, 0, len(floats["weights"]) - 1, remedy="Count classes from 0, as the heads do.")
+        trainings.append((*floats.values(), labels.cpu()))
     accuracy = torch.tensor([[_accuracy(reader, read) for read in trainings] for reader in trainings])
     return Swap(accuracy, accuracy.diagonal() - accuracy)
 

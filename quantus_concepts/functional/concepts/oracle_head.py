@@ -35,7 +35,8 @@ def oracle_head(presence: Numbers, class_concepts: Numbers, labels: Numbers) -> 
     Raises
     ------
     ValueError
-        If shapes do not go together, the table is not in [0, 1], or a class is not one of the table's.
+        If shapes do not go together, presence is not 0, 1 or NaN, the table is not in [0, 1], or a class is not one of
+        the table's.
 
     Examples
     --------
@@ -49,6 +50,13 @@ def oracle_head(presence: Numbers, class_concepts: Numbers, labels: Numbers) -> 
     present, table = to_floats("presence", presence), to_floats("class_concepts", class_concepts)
     classes = to_class_tensor("labels", labels)
     check_axes(presence=(present, "N L"), class_concepts=(table, "K L"), labels=(classes, "N"))
+    if not ((present == 0) | (present == 1) | present.isnan()).all():
+        known = present[~present.isnan()]
+        raise ValueError(
+            "Expected argument `presence` to hold 0 and 1, or NaN where it is unknown, but got values from "
+            f"{known.min().item():g} to {known.max().item():g}. Compare values with the one from which on a concept is "
+            "present, as `values >= threshold`."
+        )
     check_within("class_concepts", table, 0, 1, remedy="Divide percentages by 100.")
     check_within("labels", classes, 0, len(table) - 1)
     signs = 2 * (table >= MAJORITY).to(present) - 1

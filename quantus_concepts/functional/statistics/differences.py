@@ -20,6 +20,7 @@ from quantus_concepts.functional.statistics.intervals import (
     clipped_interval,
     cluster_estimate,
     is_bounded,
+    jackknife_estimate,
 )
 from quantus_concepts.functional.statistics.seeds import seeds_estimate
 
@@ -245,8 +246,6 @@ def cgim_difference(
     # (K, 2, K - 1, L): without each class in turn.
     left_out = torch.stack([cgim(pair[:, rows], truth[rows], per, centred) for rows in rest])
     both = left_out.masked_fill(left_out.isnan().any(1, keepdim=True), torch.nan).nanmean(-1)
-    estimates = (both[:, 0] - both[:, 1]).numpy()
-    variance = (n_classes - 1) / n_classes * float(((estimates - estimates.mean()) ** 2).sum())
-    jackknife = ClusterEstimate(difference, variance, n_classes - 1, n_classes)
-    low, high, p = _t_test(difference, jackknife, 8 * np.finfo(float).eps)
+    estimate = jackknife_estimate(difference, (both[:, 0] - both[:, 1]).numpy())
+    low, high, p = _t_test(difference, estimate, 8 * np.finfo(float).eps)
     return Difference(a, b, difference, low, high, n, undefined, p)

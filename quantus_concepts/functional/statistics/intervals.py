@@ -83,7 +83,7 @@ def interval(
     if values.size == 0:
         return math.nan, math.nan
     if bounds == (0.0, 1.0) and bool(np.all((values == 0) | (values == 1))):
-        return _wilson(float(values.mean()), values.size, bounds)
+        return wilson(float(values.mean()), values.size, bounds)
     return t_interval(values, bounds)
 
 
@@ -157,7 +157,7 @@ def is_bounded(bounds: tuple[float, float]) -> bool:
     return math.isfinite(bounds[0]) and math.isfinite(bounds[1])
 
 
-def _wilson(mean: float, n: int, bounds: tuple[float, float]) -> tuple[float, float]:
+def wilson(mean: float, n: int, bounds: tuple[float, float]) -> tuple[float, float]:
     """Return Wilson's interval of n scores with this mean; scores between the bounds vary less than those at them."""
     low, high = bounds
     p = (mean - low) / (high - low)
@@ -175,7 +175,7 @@ def _cluster_interval(values: np.ndarray, clusters: np.ndarray, bounds: tuple[fl
         return math.nan, math.nan
     if is_bounded(bounds) and any((values == end).all() for end in bounds):
         # No spread: G independent clusters tell how far the mean may be from the end.
-        return _wilson(float(values[0]), estimate.n_clusters, bounds)
+        return wilson(float(values[0]), estimate.n_clusters, bounds)
     if estimate.has_equal_means:
         return interval(values, bounds)
     return clipped_interval(estimate.mean, math.sqrt(estimate.variance), estimate.freedom, bounds)
@@ -242,6 +242,13 @@ def _leave_one_out(means: np.ndarray, counts: np.ndarray) -> tuple[float, float]
     return mean, (n_clusters - 1) / n_clusters * float((squares * (means - mean) ** 2).sum())
 
 
+def jackknife_estimate(value: float, left_out: np.ndarray) -> ClusterEstimate:
+    """Return a statistic with the variance of its values (K,) without each class in turn, and K - 1 freedoms."""
+    n_classes = len(left_out)
+    variance = (n_classes - 1) / n_classes * float(((left_out - left_out.mean()) ** 2).sum())
+    return ClusterEstimate(value, variance, n_classes - 1, n_classes)
+
+
 def t_quantile(freedom: float) -> float:
     """Return how many standard errors the end of a 95 % interval lies from its middle."""
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
@@ -252,7 +259,7 @@ def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, 
     if values.size < 2:
         return math.nan, math.nan
     if are_equal(values):
-        return _wilson(float(values.mean()), values.size, bounds) if is_bounded(bounds) else (math.nan, math.nan)
+        return wilson(float(values.mean()), values.size, bounds) if is_bounded(bounds) else (math.nan, math.nan)
     # Not by `clipped_interval`: the order of the factors decides the last digit.
     half = t_quantile(values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
     return float(max(bounds[0], values.mean() - half)), float(min(bounds[1], values.mean() + half))

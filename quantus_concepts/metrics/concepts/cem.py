@@ -50,7 +50,7 @@ def labels_shown(labels: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked(Observed):
-    """The first T concepts of E kinds of importance: 3 bytes for each, and a few for each sample."""
+    """The first T concepts of E kinds of importance: 5 bytes for each, and a few for each sample."""
 
     kinds: tuple[str, ...] = same()
     #: (n, E, T): whether samples show them (0 or 1), and their indices.
@@ -69,6 +69,7 @@ class Ranked(Observed):
     n_concepts: int = same()
     reason: np.ndarray | None = None
     explained: bool | None = None
+    n_wrong: Tensor | None = total(default=None)
 
     @cached_property
     def density(self) -> np.ndarray:
@@ -113,9 +114,12 @@ class CEM(ConceptMetric):
     only_correct : bool
         Whether wrongly classified samples are NaN.
     labels : array_like, optional
-        (N,) true classes, for `only_correct`; ``y_batch`` if None.
+        (N,) true classes, for `only_correct`; ``y_batch`` if None, with a warning where it is the predicted
+        class of all.
     importance : str
-        On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+        On images: "effect", what the logit of the explained class, less the mean of all, loses if the concept is set to
+        its absent level (see the notes); or, as the paper has it, "contribution" (theta times u), "value" (u)
+        or "weight" (theta), which depend on what a value of 0 means.
     gain : bool
         Whether to subtract prevalence: the score is then the presence of each named concept less the share of the
         *other* samples that show it (`functional.cem_gain`), in [-1, 1], over all samples of the call or of the updates
@@ -128,10 +132,20 @@ class CEM(ConceptMetric):
     Raises
     ------
     ValueError
-        If labels are not 0 or 1, or `top_l` is not between 1 and the number of concepts.
+        If labels are not 0 or 1, or `top_l` is not between 1 and the number of concepts; or with the importance
+        "effect" if the model does not know the level of absent concepts.
 
     Notes
     -----
+    The *effect* is (theta - mean of theta over the classes)(u - a), with a the absent level of each concept: the mean
+    value of the training images without it (``model.absent_values``, which `captum_concepts.PostHocCBM.fit` sets), 0
+    of probabilities, and where only their mean is known the mean of the training values (``model.mean_values``), which
+    is linear SHAP. If the head is not linear, it is the difference of the head's output with the concept and at its
+    level. Where a value lies below its level the effect counts by minus its size: an absence is no reason to name a
+    concept. It does not change if predictions stay: under a constant added to a concept's values and taken off the
+    head's bias, one vector added to all rows of the head, or values times a factor and their weights divided by it.
+    Weight, value and contribution do.
+
     Higher is better. An image that shows fewer than `top_l` concepts cannot reach 1. Chance, in ``records[-1].chance``,
     is the mean density of the labels of the images scored. Images explained for one class are not independent (by
     weight they have the same first concepts, and labels are often given by class): ``records[-1].clusters`` holds
@@ -181,7 +195,7 @@ class CEM(ConceptMetric):
         top_l: int = 1,
         only_correct: bool = False,
         labels: Numbers | None = None,
-        importance: str = "contribution",
+        importance: str = "effect",
         gain: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
@@ -283,7 +297,7 @@ class CEM(ConceptMetric):
         return Ranked(
             kinds=kinds,
             presence=ones.expand(len(kinds), -1, -1).gather(2, order).transpose(0, 1).to(torch.int8),
-            order=order.transpose(0, 1).to(torch.int16),
+            order=order.transpose(0, 1).to(torch.int32),
             norms=largest.T,
             correct=correct,
             n_shown=n_shown,
@@ -293,6 +307,7 @@ class CEM(ConceptMetric):
             n_concepts=labels.shape[1],
             reason=found.reason,
             explained=found.explained,
+            n_wrong=None if correct is None else batch.n_wrong,
         )
 
     def finish(self, observed: Ranked) -> Result:

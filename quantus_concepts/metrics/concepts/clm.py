@@ -29,17 +29,18 @@ from quantus_concepts.metrics.concepts.locations import (
     chance_at_places,
     hits_of_concepts,
     locate,
+    mean_place_hits,
 )
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
-from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Result, Scored, counted
+from quantus_concepts.metrics.host.model import IMPORTANCES, convention_of, is_concept_model, no_concept_model
+from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Observer, Result, Scored, counted
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: The baselines of a table.
-BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN)
+BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN, col.MEAN_PLACE)
 MASK_HITS = ("centre", "share")
 
 
@@ -84,7 +85,9 @@ class CLM(ConceptMetric):
         several connected parts (left and right wing) each has its own, and the best counts. "share": the share of the
         region's pixels that are marked.
     importance : str
-        On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+        On images: "effect", what the logit of the explained class, less the mean of all, loses if the concept is set to
+        its absent level (see the notes of `CEM`); or, as the paper has it, "contribution" (theta times u), "value" (u)
+        or "weight" (theta), which depend on what a value of 0 means.
     specificity : bool
         With points: score how much more often a map holds the concept's part than the other visible parts of the same
         image (`functional.part_specificity`), in [-1, 1]. Compare with random banks: a map
@@ -145,7 +148,7 @@ class CLM(ConceptMetric):
         top_l: int = 1,
         masks: Numbers | None = None,
         mask_hit: str = "centre",
-        importance: str = "contribution",
+        importance: str = "effect",
         specificity: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
@@ -298,6 +301,12 @@ class CLM(ConceptMetric):
         names = [name for name in BASELINES if not (self.specificity and name in NOT_SPECIFIC)]
         return [self.vary(baseline=name) for name in names] if known.baselines and self.threshold is None else []
 
+    def for_model(self, name: str, model: Any, control: int | None) -> Observer | None:
+        """Return what observes a model; its baselines look for the concepts of the last importance that it has."""
+        unknown = self.importance == "effect" and not convention_of(model, "effect")
+        own = self.vary(importance="contribution") if self.baseline and self.level_optional and unknown else self
+        return super(CLM, own).for_model(name, model, control)
+
     def missing(self, batch: Batch) -> str:
         """Return the name of what a batch has to have and lacks, "" for nothing."""
         if self.part_of_concept is None:
@@ -328,6 +337,8 @@ class CLM(ConceptMetric):
         """Return the scores of all batches, and why some are undefined."""
         if isinstance(observed, Scored):
             return super().finish(observed)
+        if self.baseline == col.MEAN_PLACE:
+            return self._by_mean_place(observed)
         row, column = observed.rows.index(self.baseline or self.importance), observed.alphas.index(self.alpha)
         place, n = observed.tops.index(self.top_l), observed.n_samples
         scores, chance = observed.means[:, row, place, column].double().numpy(), np.full(n, self.alpha / 12)
@@ -355,6 +366,22 @@ class CLM(ConceptMetric):
         return Result(
             scores, (lambda: {}) if self.baseline else reasons, chance=chance, clusters=observed.clusters.numpy()
         )
+
+    def _by_mean_place(self, observed: Located) -> Result:
+        """Return the scores of maps that are the mean place of their part in other images."""
+        n, chance = observed.n_samples, math.nan if self.specificity else self.alpha / 12
+        if observed.size is None or observed.points is None or observed.first_parts is None:
+            return Result(np.full(n, np.nan), {}, chance=chance, clusters=observed.clusters.numpy())
+        part = observed.first_parts[:, : self.top_l].long()
+        hits = torch.as_tensor(mean_place_hits(observed.points.double().numpy(), observed.size, (self.alpha,)))
+        # Of each concept the hits of its map at every part.
+        of_concepts = hits_of_concepts(
+            hits[torch.arange(n)[:, None], part], part, cast(np.ndarray, self.part_of_concept)
+        )
+        scores = (of_concepts.difference if self.specificity else of_concepts.own)[..., 0].nanmean(1)
+        ranks = (observed.norms[:, -1] > 0) & (observed.norms[:, -1] < np.inf)
+        defined = np.where(ranks.numpy(), scores.numpy(), np.nan)
+        return Result(defined, {}, chance=np.full(n, chance), clusters=observed.clusters.numpy())
 
     def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the hits (n,) of maps about parts (n,), or their part specificity, by pixels (n, P, Q) of parts."""

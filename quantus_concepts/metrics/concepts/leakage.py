@@ -17,12 +17,22 @@ from quantus_concepts.functional.bottleneck.leakage import (
     concept_task_leakage,
     interconcept_leakage,
 )
+from quantus_concepts.functional.bottleneck.wrong_labels import (
+    MOST_UNIQUE,
+    MOST_WRONG,
+    ceiling_noise_equivalent,
+    noise_equivalent,
+    unique_share,
+)
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.observing import Counted, Observed, Observer, Result, Scored
 
 #: Draws of the null distribution for each random bank, which has no p-value: enough for a mean.
 _DRAWS_OF_BANKS = 3
 NOT_FINITE = "a concept value is not finite"
+#: What follows the name of a metric in the rows that say which share of wrong labels would explain it.
+AS_WRONG_LABELS = "as wrong labels"
+UNIQUE_CONCEPTS = "images with unique concepts"
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,10 @@ class ConceptTaskLeakage(Observer):
     The rows "concept-task leakage" are `functional.concept_task_leakage` of all images, the mean over concepts and that
     of each, 0 on average without leakage; "concept-task leakage p" are the p-values of its permutation test, in which
     the values of images with the same true concept change places. Its random range is that of random banks.
+
+    Wrong concept labels look like leakage. "concept-task leakage as wrong labels" is the share of them that would give
+    as much with an honest model (`functional.noise_equivalent`), .3 also for what is beyond. A small one does not
+    exclude a small leak.
 
     Parameters
     ----------
@@ -117,7 +131,13 @@ class ConceptTaskLeakage(Observer):
             p = np.where(np.isnan(scores), np.nan, p)
             own = Result(p, reasons, summary=count | {"value": leakage.mean_p if count["n"] else np.nan})
             rows.append((self.fields() | {"metric": f"{self.name} p"}, own))
+            rows += self.as_wrong_labels(seen, mean)
         return rows
+
+    def as_wrong_labels(self, seen: ValuesAndTruth, leakage: float) -> list[tuple[dict[str, Any], Result]]:
+        """Return the row of the share of wrong labels that would give as much leakage."""
+        share = noise_equivalent(seen.values, seen.labels, seen.concepts, leakage, self.n_bins)
+        return [_share_row(f"{self.name} {AS_WRONG_LABELS}", share)]
 
 
 class InterconceptLeakage(ConceptTaskLeakage):
@@ -125,7 +145,8 @@ class InterconceptLeakage(ConceptTaskLeakage):
 
     The rows "inter-concept leakage" are `functional.interconcept_leakage` of all images: the mean over pairs, and that
     of the pairs of each concept; "inter-concept leakage p" is that of the mean, and the smallest of the pairs of each
-    concept, times their number.
+    concept, times their number. Wrong concept labels look like this leakage, too; which share would give as much is not
+    known.
 
     Parameters
     ----------
@@ -164,17 +185,25 @@ class InterconceptLeakage(ConceptTaskLeakage):
         drawn = (self.n_bins, self.n_permutations, self.seed)
         leakage = interconcept_leakage(seen.values, seen.concepts, *drawn)
         pairs = len(leakage.p) - 1
-        smallest = (leakage.p.fill_diagonal_(1).amin(1) * max(1, pairs)).clamp(max=1)
+        smallest = (leakage.p.amin(1) * max(1, pairs)).clamp(max=1)
         scores = leakage.scores.double()
         return leakage, scores.nanmean(1).numpy(), smallest.double().numpy(), float(scores.nanmean())
+
+    def as_wrong_labels(self, seen: ValuesAndTruth, leakage: float) -> list[tuple[dict[str, Any], Result]]:
+        """Return nothing: it is not known."""
+        return []
 
 
 class ConceptSetCeiling(Observer):
     """Whether the best head on the *true* concepts is right: the commonest class of the images with the same concepts.
 
-    The row "concept-set ceiling" is `functional.concept_set_ceiling`, the best accuracy that concepts allow. It is the
-    same for every model; one whose accuracy is higher leaks. Classes that are equally common share the hit, so that
-    each image has a score, and `compare` holds it against the accuracy.
+    The row "concept-set ceiling" is `functional.concept_set_ceiling`, the best accuracy that the labelled concepts
+    allow. It is the same for every model. One whose accuracy is higher leaks, or labels are wrong: the row
+    "concept-set ceiling as wrong labels" is the share of them that would explain its accuracy
+    (`functional.ceiling_noise_equivalent`), .3 also for what is beyond. "images with unique concepts" is the share of
+    images whose concepts no other image has; above a quarter the ceiling says nothing about the accuracy, and the row
+    before is NaN. Classes that are equally common share the hit, so that each image has a score, and `compare` holds it
+    against the accuracy.
 
     Examples
     --------
@@ -203,9 +232,34 @@ class ConceptSetCeiling(Observer):
     def observe(cls, metrics: Sequence[Self], batch: Batch) -> ValuesAndTruth:
         """Keep the truth of some samples."""
         concepts = (batch.tensor("concept_labels") > 0.5).to(torch.uint8)
-        return ValuesAndTruth(batch.values.new_zeros(len(batch), 0), concepts, batch.labels)
+        right = batch.predicted == batch.labels.to(batch.predicted.device)
+        return ValuesAndTruth(right[:, None].float(), concepts, batch.labels)
 
     def finish(self, observed: ValuesAndTruth) -> Result:
         """Return the score of each image."""
         hits = commonest_classes(observed.concepts, observed.labels)
         return replace(super().finish(Scored(hits)), clusters=observed.labels.numpy())
+
+    def numbers(self, observed: ValuesAndTruth) -> list[tuple[dict[str, Any], Result]]:
+        """Return the ceiling, the share of wrong labels that explains the accuracy, and that of unique concepts."""
+        accuracy, unique = float(observed.values.mean()), unique_share(observed.concepts)
+        share = ceiling_noise_equivalent(observed.concepts, observed.labels, accuracy)
+        reason = (
+            f"{100 * unique:.0f} % of the images have concepts that no other image has, above {100 * MOST_UNIQUE:g} %"
+        )
+        return [
+            *super().numbers(observed),
+            _share_row(f"{self.name} {AS_WRONG_LABELS}", share, reason),
+            _share_row(UNIQUE_CONCEPTS, unique),
+        ]
+
+
+def _share_row(metric: str, share: float, reason: str = "") -> tuple[dict[str, Any], Result]:
+    """Return the row of one share; the largest that is considered stands for an infinite one, which has no mean."""
+    undefined = int(np.isnan(share))
+    if np.isinf(share):
+        share, reason = MOST_WRONG, f"beyond {100 * MOST_WRONG:.0f} % wrong labels"
+    elif not undefined:
+        reason = ""
+    summary = {"value": share, "n": 1 - undefined, "undefined": undefined, "reason": reason}
+    return {"metric": metric}, Result(np.empty(0), {}, summary=summary)

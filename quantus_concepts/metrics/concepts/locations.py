@@ -71,6 +71,10 @@ class Located(Observed):
     hidden: Tensor
     norms: Tensor
     clusters: Tensor
+    #: For the baseline by the mean place: places (n, P, Q, 2) and, of the last explanation, first parts (n, T).
+    points: Tensor | None = None
+    first_parts: Tensor | None = None
+    size: tuple[int, int] | None = same()
 
 
 def locate(
@@ -89,7 +93,9 @@ def locate(
     found = batch.importance(kinds, len(parts), "part_of_concept")
     importance = found.values
     check_concept_count("part_of_concept", "(L,)", parts, importance.shape[2])
-    device = importance.device
+    device, by_place = importance.device, col.MEAN_PLACE in baselines
+    # It is known when all images are: `mean_place_hits`.
+    baselines = [name for name in baselines if name != col.MEAN_PLACE]
     # (n, E T): the concepts; (n, E, T): the parts that they are about; (n, E, T, Q): the pixels of these.
     ranked = first_with_part(importance, parts, top).transpose(0, 1).flatten(1)
     part = torch.as_tensor(parts, device=device)[ranked].unflatten(1, (len(kinds), top))
@@ -187,7 +193,34 @@ def locate(
         hidden=hidden.all(-1) if pixels.shape[2] > 1 else hidden[..., 0],
         norms=found.norms.T,
         clusters=batch.clusters,
+        points=torch.as_tensor(points, dtype=torch.float32) if by_place else None,
+        first_parts=part[:, -1].to(torch.int16) if by_place else None,
+        size=size,
     )
+
+
+def mean_place_hits(points: np.ndarray, size: tuple[int, int], alphas: Sequence[float]) -> np.ndarray:
+    """Return the hits (n, P, P, A) at every part of maps about every part: the pixels nearest its mean place.
+
+    The mean is that of the *other* images; NaN for a part of the image that is hidden, or a map about a part that is
+    seen in no other image. `points` are (n, P, Q, 2), with NaN for hidden places.
+    """
+    n, n_parts = points.shape[:2]
+    hits = np.full((n, n_parts, n_parts, len(alphas)), np.nan)
+    there = ~np.isnan(points).any(-1)
+    for part in range(n_parts):
+        seen = there[:, part].any(1)
+        if seen.sum() < 2:
+            continue
+        own = (
+            np.where(there[:, part, :, None], points[:, part], 0).sum(1) / np.maximum(there[:, part].sum(1), 1)[:, None]
+        )
+        mean = own[seen].mean(0)
+        # Without this image the mean lies a little further from its own place; the region moves along.
+        moved = np.where(seen[:, None], (mean - own) / (seen.sum() - 1), 0)
+        region = GaussianRegion(alphas, (float(mean[0]), float(mean[1])))
+        hits[:, part] = region.hits(points - moved[:, None, None], size)
+    return hits
 
 
 @functools.lru_cache(maxsize=8)
@@ -229,13 +262,16 @@ def _region(alphas: tuple[float, ...]) -> GaussianRegion:
 
 
 class GaussianRegion:
-    """Hits of points in the regions of one Gaussian map, centred, as wide as high relative to the image."""
+    """Hits of points in the regions of one Gaussian map, as wide as high relative to the image.
+
+    It is centred in the image, or at a place (x, y).
+    """
 
     # The map is the same for all images, so each pixel's hit is looked up. Regions hold the nearest pixels whatever
     # the width of the Gaussian, which therefore needs none.
 
-    def __init__(self, alphas: Sequence[float]) -> None:
-        self._alphas = tuple(alphas)
+    def __init__(self, alphas: Sequence[float], centre: tuple[float, float] | None = None) -> None:
+        self._alphas, self._centre = tuple(alphas), centre
         self._table = np.empty((0, len(self._alphas)))
         self._size = (0, 0)
 
@@ -250,9 +286,10 @@ class GaussianRegion:
     def _make(self, size: tuple[int, int]) -> np.ndarray:
         """Return the hit (H W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""
         height, width = size
-        # Whole numbers, so that pixels at the same distance tie exactly.
-        y = (2 * np.arange(height) - (height - 1)) * width
-        x = (2 * np.arange(width) - (width - 1)) * height
+        # Whole numbers in the middle of the image, so that pixels at the same distance tie exactly.
+        middle = (width - 1, height - 1) if self._centre is None else (2 * self._centre[0], 2 * self._centre[1])
+        y = (2 * np.arange(height) - middle[1]) * width
+        x = (2 * np.arange(width) - middle[0]) * height
         distance = (y[:, None] ** 2 + x[None, :] ** 2).ravel()
         _, place, ties = np.unique(distance, return_inverse=True, return_counts=True)
         nearer = ties.cumsum() - ties

@@ -47,6 +47,8 @@ SCORE, BASELINE, RANDOM_RANGE, ITEM = "score", "baseline", "random range", "item
 #: Values of the column ``metric``.
 DIRECTIONS = "CAV accuracy"
 CGIM, CEM, CLM = "CGIM", "CEM", "CLM"
+#: Whether values know their concepts, over all images and among those of one predicted class.
+CONCEPT_AUC, AUC_WITHIN = "concept AUC", "concept AUC within predicted classes"
 #: CGIM by Pearson's correlation, and CEM less prevalence.
 CGIM_CORRELATION, CEM_GAIN = "CGIM correlation", "CEM gain"
 #: Rows of the tables of images that are about classes, by which CGIM is compared: importance (K, L), and the truth.
@@ -62,8 +64,9 @@ LOCATION_CHANCE = "CLM chance"
 #: into its opposite.
 OTHER_IMAGE, GAUSSIAN, WRONG_LABELS = "parts of another image", "centred Gaussian", "wrong labels"
 OTHER_PARTS, FEATURE_NORM = "other parts of the image", "feature norm"
-#: Baselines of CGIM, and of CEM.
-SAME_IMPORTANCE = "the same importance everywhere"
+MEAN_PLACE = "mean place of the part"
+#: Baselines of CGIM, the second one a range of banks, and of CEM.
+SAME_IMPORTANCE, SHUFFLED_IMAGES = "the same importance everywhere", "fitted to shuffled images"
 COMMONEST_CONCEPT, CLASS_RECITAL = "commonest concept", "class recital"
 
 #: Chance of an answer yes or no.

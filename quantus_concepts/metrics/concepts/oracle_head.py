@@ -20,21 +20,22 @@ from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted
+from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted, total
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 #: What each score is called in a table.
-LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "ceiling": "oracle ceiling"}
+LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "on_labels": "oracle on labels"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OracleHits(Observed):
-    """Hits (n,) of the oracle head on predicted concepts, of the model's head, and of the oracle on true concepts."""
+    """Hits (n,) of the oracle head on predicted concepts, of the model's head, and of the oracle on labels."""
 
     oracle: Tensor
     right: Tensor
-    ceiling: Tensor | None
+    on_labels: Tensor | None
     labels: Tensor
+    n_wrong: Tensor | None = total(default=None)
 
 
 class OracleHead(ConceptMetric):
@@ -47,8 +48,9 @@ class OracleHead(ConceptMetric):
     - ``score="oracle"``: whether that class is the true one; classes that agree equally share the hit.
     - ``score="gap"``: whether the model's class is the true one, less the oracle's score. Above 0 the head reads from
       the values what the concepts, as people understand them, do not say.
-    - ``score="ceiling"``: the oracle on the *true* concepts: what the rule can reach at all, with classes of equal rows
-      and images that deviate from their class. What lacks to it is the concepts' fault.
+    - ``score="on_labels"``: the oracle on the concepts *as they are labelled*, with classes of equal rows and images
+      that deviate from their class. It is no ceiling: a class's usual concepts are nearer to its row than those of one
+      image, so that predicted concepts can score higher.
 
     It takes images with a concept model, or at the bottleneck concept values (N, L) with the head as ``model``. The
     explanation method plays no role.
@@ -59,14 +61,15 @@ class OracleHead(ConceptMetric):
         (K, L) in [0, 1]: how far each concept belongs to each class. The rows and columns of a DataFrame are matched by
         name with ``model.class_names`` and ``model.bank.names``, where the model has these.
     score : str
-        "oracle", "gap" or "ceiling".
+        "oracle", "gap" or "on_labels".
     threshold : float, optional
-        Value from which on a concept counts as present; by default 0 of margins and 0.5 of values in [0, 1].
-        `score_concepts` takes its ``value_threshold``, if there is one.
+        Value from which on a concept counts as present; by default that of the concept model, 0 of margins and 0.5 of
+        values in [0, 1]. `score_concepts` takes its ``value_threshold``, if there is one. With a head as ``model`` it
+        is needed: a head does not say what its values are.
     concept_labels : array_like, optional
-        (N, L) of 0 and 1, aligned with ``x_batch``: the true concepts, for the ceiling.
+        (N, L) of 0 and 1, aligned with ``x_batch``: the labelled concepts, for ``on_labels``.
     labels : array_like, optional
-        (N,) true classes; ``y_batch`` if None.
+        (N,) true classes; ``y_batch`` if None, with a warning where it is the predicted class of all.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword; they have no effect here, where no
         attribution enters. The default aggregate is the mean of the defined scores.
@@ -75,7 +78,7 @@ class OracleHead(ConceptMetric):
     ------
     ValueError
         If `class_concepts` is not (K, L) in [0, 1], `score` is none of the three, or it is not known from which value
-        on a concept is present.
+        on a concept is present, as with a head as ``model`` and no `threshold`.
 
     Notes
     -----
@@ -89,7 +92,7 @@ class OracleHead(ConceptMetric):
     >>> from torch import nn
     >>> from quantus_concepts import OracleHead
     >>> values = np.array([[0.9, 0.2, 0.8], [0.1, 0.7, 0.6], [0.9, 0.7, 0.1]], dtype="float32")
-    >>> metric = OracleHead([[1, 0, 1], [0, 1, 1]])
+    >>> metric = OracleHead([[1, 0, 1], [0, 1, 1]], threshold=0.5)
     >>> metric(nn.Linear(3, 2), values, y_batch=np.array([0, 1, 1]))
     [1.0, 1.0, 0.5]
     >>> metric.records[-1].chance
@@ -135,12 +138,12 @@ class OracleHead(ConceptMetric):
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
-        """Raise where there is no model, or no true concept for the ceiling."""
+        """Raise where there is no model, or no labelled concept for the oracle on labels."""
         if model is None:
             raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
-        if self.score == "ceiling" and "concept_labels" not in truth:
+        if self.score == "on_labels" and "concept_labels" not in truth:
             raise self.missing_error("concept_labels")
-        return truth if "labels" in truth else truth | {"labels": y_batch}
+        return truth
 
     @property
     def label(self) -> str:
@@ -155,7 +158,7 @@ class OracleHead(ConceptMetric):
 
     def missing(self, batch: Batch) -> str:
         """Return the name of what a batch has to have and lacks, "" for nothing."""
-        if self.score == "ceiling" and not {"concept_labels"} & {*batch.truth, *self.bound_truth}:
+        if self.score == "on_labels" and not {"concept_labels"} & {*batch.truth, *self.bound_truth}:
             return "concept_labels"
         return "threshold" if self._present_from(batch) is None else ""
 
@@ -163,6 +166,9 @@ class OracleHead(ConceptMetric):
         """Return the value from which on a concept is present; None if that is unknown."""
         if self.threshold is not None or batch.threshold is not None:
             return self.threshold if self.threshold is not None else batch.threshold
+        if not batch.has_concepts:
+            # A head does not say what its values are.
+            return None
         if getattr(batch.model, "values", "") == "margin":
             return 0.0
         return 0.5 if getattr(batch.model, "bounded", True) else None
@@ -174,27 +180,29 @@ class OracleHead(ConceptMetric):
         check_class_concepts(metric.class_concepts, batch.logits.shape[1], values.shape[1])
         threshold = metric._present_from(batch)
         if threshold is None:
+            why = "are not bounded" if batch.has_concepts else "may be margins or probabilities"
             raise ValueError(
-                f"{cls.name} needs argument `threshold`: the values of {type(batch.model).__name__} are not bounded: "
-                "it is not known from which value on a concept is present."
+                f"{cls.name} needs argument `threshold`: the values of {type(batch.model).__name__} {why}: it is not "
+                "known from which value on a concept is present. Pass 0 for margins, 0.5 for values in [0, 1]."
             )
         present = (values >= threshold).float().masked_fill(values.isnan(), torch.nan)
         # On the host, where they are checked without waiting for the device.
-        labels, ceiling = torch.as_tensor(batch.truth["labels"]), None
-        if any(each.score == "ceiling" for each in metrics):
-            ceiling = oracle_head(batch.tensor("concept_labels"), metric.class_concepts, labels)
+        labels, on_labels = batch.true_classes, None
+        if any(each.score == "on_labels" for each in metrics):
+            on_labels = oracle_head(batch.tensor("concept_labels"), metric.class_concepts, labels)
         return OracleHits(
             oracle=oracle_head(present, metric.class_concepts, labels),
             right=(batch.predicted == labels.to(batch.predicted.device)).float(),
-            ceiling=ceiling,
+            on_labels=on_labels,
             labels=labels.int(),
+            n_wrong=batch.n_wrong,
         )
 
     def finish(self, observed: Any) -> Result:
         """Return the scores of all batches, and why some are undefined."""
         oracle, right = observed.oracle.double().numpy(), observed.right.double().numpy()
         scores = {"oracle": oracle, "gap": right - oracle}.get(self.score)
-        scores = observed.ceiling.double().numpy() if scores is None else scores
+        scores = observed.on_labels.double().numpy() if scores is None else scores
         chance = np.nan if self.score == "gap" else 1 / len(self.class_concepts)
         reasons = counted({"the model's values are NaN": np.isnan(scores)}, len(scores))
         return Result(scores, reasons, chance=chance, clusters=observed.labels.numpy())

@@ -20,6 +20,7 @@ from quantus_concepts.metrics.concepts.leakage import ValuesAndTruth
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.metric import nanmean
 from quantus_concepts.metrics.host.observing import Counted, Observer, Result
+from quantus_concepts.metrics.host.plotting import check_table
 
 #: Value of the column ``metric`` of the mean over the sizes of VLG-CBM, and of the weights that a head has.
 ANEC_AVG, NEC = "ANEC-avg", "NEC"
@@ -41,7 +42,7 @@ class SparseHeadAccuracy(Observer):
     n_steps : int
         As in `functional.sparse_head_path`, like the other.
     n_iterations : int
-        Steps of a fit.
+        Most steps of a fit.
 
     Raises
     ------
@@ -66,7 +67,7 @@ class SparseHeadAccuracy(Observer):
 
     name = "sparse head accuracy"
 
-    def __init__(self, sizes: Sequence[int] = AVERAGED, n_steps: int = 25, n_iterations: int = 40) -> None:
+    def __init__(self, sizes: Sequence[int] = AVERAGED, n_steps: int = 25, n_iterations: int = 1000) -> None:
         self.sizes = tuple(check_whole("sizes", size, 1) for size in as_list("sizes", sizes))
         if not self.sizes:
             raise ValueError("Expected argument `sizes` to hold at least one number of weights but it is empty.")
@@ -134,7 +135,7 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     Raises
     ------
     ValueError
-        If `table` has no row of "sparse head accuracy".
+        If `table` has no row of "sparse head accuracy", or lacks a column of `score_concepts`.
 
     Examples
     --------
@@ -148,6 +149,8 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     >>> ax.get_xlabel()
     'weights a class'
     """
+    if not table.empty:
+        check_table("table", table, ("model", "metric", "what", "l", "value", "low", "high"), "score_concepts")
     rows = table[table["metric"] == SparseHeadAccuracy.name] if "metric" in table else table.iloc[:0]
     if rows.empty:
         raise ValueError(
@@ -157,14 +160,20 @@ def plot_sparse_heads(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figu
     if ax is None:
         _, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
     of_banks = rows["what"] == "random range"
+    # A legend leaves out what begins with "_", and reads what stands between two $ as a formula.
+    names: dict[Any, str] = {}
     for name, own in rows[of_banks].sort_values("l").groupby("model", sort=False):
-        ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0, label=f"{name}")
+        band = ax.fill_between(own["l"], own["low"], own["high"], color="0.6", alpha=0.35, linewidth=0, label=f"{name}")
+        names[band] = f"{name}"
     for name, own in rows[~of_banks].sort_values("l").groupby("model", sort=False):
         reach = np.stack([own["value"] - own["low"], own["high"] - own["value"]])
-        ax.errorbar(own["l"], own["value"], np.nan_to_num(reach).clip(min=0), marker="o", capsize=3, label=f"{name}")
+        reach = np.nan_to_num(reach).clip(min=0)
+        names[ax.errorbar(own["l"], own["value"], reach, marker="o", capsize=3, label=f"{name}")] = f"{name}"
     ax.set_xlabel("weights a class")
     ax.set_ylabel("accuracy")
     ax.set_xticks(sorted(rows["l"].unique()))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize="small", frameon=False)
+    legend = ax.legend([*names], ["name"] * len(names), fontsize="small", frameon=False)
+    for text, name in zip(legend.get_texts(), names.values(), strict=True):
+        text.set(text=name, parse_math=False)
     return figure_of(ax), ax

@@ -34,7 +34,7 @@ class IDR(ReExplainingMetric):
     masks : array_like, optional
         (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``.
     labels : array_like, optional
-        (N,) true classes; ``y_batch`` if None.
+        (N,) true classes; ``y_batch`` if None, with a warning where it is the predicted class of all.
     agreement : float
         Correlation, in [-1, 1], that the given explanations of two samples must reach, explained again. As in `MCS`.
     **quantus : Unpack[QuantusArguments]
@@ -61,7 +61,7 @@ class IDR(ReExplainingMetric):
     >>> without = torch.tensor([1.0, 1, 0, 0]).view(4, 1).expand(2, 1, 4, 4)
     >>> masks = torch.tensor([1.0, 0, 0, 0]).view(4, 1).expand(2, 1, 4, 4)
     >>> images = without - 0.5 * masks  # the feature: a darker first row
-    >>> metric, explain = IDR(without, masks=masks), explain_func(InputXGradient)
+    >>> metric, explain = IDR(without, masks=masks, labels=[0, 0]), explain_func(InputXGradient)
     >>> metric(model, images, y_batch=torch.tensor([0, 0]), explain_func=explain)
     [1.0, 1.0]
     """

@@ -57,7 +57,7 @@ class IIR(ReExplainingMetric):
     masks : array_like, optional
         (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``: where the patches are.
     labels : array_like, optional
-        (N,) true classes; ``y_batch`` if None.
+        (N,) true classes; ``y_batch`` if None, with a warning where it is the predicted class of all.
     average : bool
         Whether the score is the relative change itself (Appendix C; lower is better) rather than 0 or 1.
     tolerance : float, optional
@@ -102,7 +102,10 @@ class IIR(ReExplainingMetric):
     >>> images = torch.tensor([1.0, 1, 0, 0]).view(4, 1).expand(2, 1, 4, 4)
     >>> patch = torch.zeros(2, 1, 4, 4)
     >>> patch[:, :, 0, :2] = torch.tensor([0.5, -0.5])  # the mean, and so the logits, stay
-    >>> metric, explain = IIR(images + patch, masks=patch != 0), explain_func(Saliency)
+    >>> metric, explain = (
+    ...     IIR(images + patch, masks=patch != 0, labels=[0, 0]),
+    ...     explain_func(Saliency),
+    ... )
     >>> metric(model, images, y_batch=torch.tensor([0, 0]), explain_func=explain)
     [1.0, 1.0]
     """

@@ -42,7 +42,7 @@ class MCS(ReExplainingMetric):
     masks : array_like, optional
         (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``.
     labels : array_like, optional
-        (N,) true classes of ``model``; ``y_batch`` if None.
+        (N,) true classes of ``model``; ``y_batch`` if None, with a warning where it is the predicted class of all.
     random_region : bool
         Whether each mask is moved to a random place: the baseline a score has to beat.
     seed : int
@@ -79,7 +79,7 @@ class MCS(ReExplainingMetric):
     >>> images = torch.arange(16, 0, -1.0).view(1, 1, 4, 4).expand(2, 1, 4, 4)
     >>> masks, y = torch.zeros(2, 1, 4, 4), torch.tensor([0, 0])
     >>> masks[:, :, :2, 2:] = 1  # top right: only the first model needs it
-    >>> MCS(left, y, masks=masks)(top, images, y, explain_func=explain_func(Saliency))
+    >>> MCS(left, y, masks=masks, labels=y)(top, images, y, explain_func=explain_func(Saliency))
     [1.0, 1.0]
     """
 

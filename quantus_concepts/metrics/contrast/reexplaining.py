@@ -16,7 +16,7 @@ from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.agreement import disagreement
 from quantus_concepts.metrics.contrast.checks import check_differs, check_same_shape
-from quantus_concepts.metrics.contrast.pairs import Regions, attribute_region
+from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, Regions, attribute_region
 from quantus_concepts.metrics.host.checks import (
     check_classes,
     check_image_axes,
@@ -165,4 +165,6 @@ class ReExplainingMetric(ConceptMetric):
 
     def scored(self, scores: np.ndarray, why: np.ndarray) -> Scored:
         """Return the scores of a batch with their reasons."""
-        return Scored(scores, np.full(len(scores), self.chance), why, explained=True)
+        # Of an image without a mask nothing else is told.
+        n_wrong = sum(MISCLASSIFIED in reason or UNMARKED in reason for reason in why)
+        return Scored(scores, np.full(len(scores), self.chance), why, explained=True, n_wrong=n_wrong)

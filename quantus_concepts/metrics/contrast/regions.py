@@ -18,7 +18,7 @@ from captum_concepts.texts import describe, in_one_line
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
-from quantus_concepts.metrics.host.checks import check_explainer, check_mask_size, to_classes
+from quantus_concepts.metrics.host.checks import check_explainer, check_mask_size, check_outputs, to_classes
 from quantus_concepts.metrics.host.explanations import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
@@ -151,7 +151,7 @@ class Subject:
         logits = RowBuffer()
         with evaluation_mode(self.model):
             for _, images in self.batches(batch_size):
-                logits.add(predict_logits(self.model, images).cpu())
+                logits.add(check_outputs(predict_logits(self.model, images), len(images)).cpu())
         return logits.rows
 
     def correct(self, batch_size: int = 64) -> Tensor:

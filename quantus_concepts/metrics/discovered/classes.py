@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import linear_part
-from captum_concepts.support.checks import check_axes, check_finite
+from captum_concepts.support.checks import check_axes, check_finite, check_logits
 from captum_concepts.support.running import evaluation_mode, tensor_output, to_model
 from quantus_concepts.functional.arguments import Numbers, check_within, to_class_tensor
 from quantus_concepts.functional.concepts.interventions import intervention_counts
@@ -64,7 +64,7 @@ class Classifier:
         self.head, self.linear, self.embeddings = head, linear_part(head), embeddings
         self.centred = embeddings - embeddings.mean(0)
         self.start = self.logits(embeddings)
-        check_axes(embeddings=(embeddings, "N d"), logits=(self.start, "N K"))
+        check_axes(embeddings=(embeddings, "N d"), logits=(check_logits(self.start), "N K"))
         check_finite("head", self.start)
         self.labels = self.start.argmax(1) if labels is None else to_class_tensor("labels", labels).cpu()
         check_axes(embeddings=(embeddings, "N d"), labels=(self.labels, "N"))

@@ -183,8 +183,9 @@ def _take(name: str, value: Any, places: list[int], axis: int) -> Any:
 def _renumber(name: str, value: Any, places: list[int], n: int) -> Any:
     """Return numbers of a data set's items as those of the model's; -1 stays, and is what the model does not have."""
     numbers = to_class_indices(name, value)
-    if ((numbers < -1) | (numbers >= n)).any():
-        raise ValueError(f"Expected `{name}` of the data set to lie in -1 to {n - 1} but got {int(numbers.max())}.")
+    outside = numbers[(numbers < -1) | (numbers >= n)]
+    if len(outside):
+        raise ValueError(f"Expected `{name}` of the data set to lie in -1 to {n - 1} but got {int(outside[0])}.")
     table = torch.full((n + 1,), -1)
     table[places] = torch.arange(len(places))
     moved = table.to(numbers.device)[numbers]

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captum_concepts.support.checks import to_numpy
 from captum_concepts.support.running import onto_device, predict_logits
 from quantus_concepts.functional.concepts.ranking import rank_concepts
-from quantus_concepts.metrics.host.checks import Truth, checked_classes
+from quantus_concepts.metrics.host.checks import Truth, check_classes, check_outputs, checked_classes
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.model import (
     concept_importances,
@@ -121,8 +122,9 @@ class Batch:
     def logits(self) -> Tensor:
         """Class logits (n, K)."""
         if self.has_concepts:
-            return self.outputs.logits
-        return predict_logits(self.model, self.inputs, **(self.explain.predict_kwargs if self.explain else {}))
+            return check_outputs(self.outputs.logits, len(self))
+        keywords = self.explain.predict_kwargs if self.explain else {}
+        return check_outputs(predict_logits(self.model, self.inputs, **keywords), len(self))
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -141,9 +143,7 @@ class Batch:
     @cached_property
     def labels(self) -> Tensor:
         """The true classes (n,); without them those explained."""
-        if "labels" in self.truth:
-            return self.tensor("labels", self.predicted.device)
-        return self.classes if self.has_concepts else torch.as_tensor(self.given, device=self.predicted.device)
+        return onto_device(self.true_classes, self.predicted.device)
 
     @cached_property
     def correct(self) -> Tensor:
@@ -151,9 +151,22 @@ class Batch:
         return self.predicted == self.labels.to(self.predicted.device)
 
     @property
+    def n_wrong(self) -> Tensor | None:
+        """How many samples are misclassified; None in a stream, whose labels are known."""
+        return None if self.given is None else (~self.correct).sum()
+
+    @property
     def true_classes(self) -> Tensor:
-        """The true classes (n,), where they are there already: mostly on the host."""
-        return torch.as_tensor(self.truth["labels"]) if "labels" in self.truth else self.labels
+        """The true classes (n,), where they are there already: mostly on the host. Without them those explained."""
+        self.check_classes()
+        known = self.truth.get("labels", self.given)
+        return self.classes if known is None else torch.as_tensor(known)
+
+    def check_classes(self) -> None:
+        """Raise where explained or true classes are no outputs of the model."""
+        for name, classes in (("y_batch", self.given), ("labels", self.truth.get("labels"))):
+            if classes is not None:
+                check_classes(name, to_numpy(classes), self.logits.shape[1], self.number)
 
     @cached_property
     def clusters(self) -> Tensor:
@@ -167,6 +180,8 @@ class Batch:
         """
         wanted = tuple(kinds)
         if not self.has_concepts:
+            if self.model is not None:
+                self.check_classes()
             given = self.explain.of_concepts(n_concepts, truth)  # type: ignore[union-attr]
             values = torch.as_tensor(given.values)[None].expand(len(wanted), -1, -1)
             return Importance(values, given.reason, given.explained)

@@ -12,6 +12,7 @@ from torch import Tensor
 from captum_concepts.support.checks import (
     check_callable,
     check_finite,
+    check_logits,
     check_shape,
     to_array,
     to_class_indices,
@@ -111,24 +112,25 @@ def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
     return torch.as_tensor(y_batch, dtype=torch.int64, device=logits.device)
 
 
-def check_classes(name: str, classes: np.ndarray, n_classes: int) -> None:
-    """Raise where classes name an output that the model does not have."""
+def check_classes(name: str, classes: np.ndarray, n_classes: int, first: int = 0) -> None:
+    """Raise where classes, those of the samples from `first` on, name an output that the model does not have."""
     outside = np.flatnonzero((classes < 0) | (classes >= n_classes))
     if outside.size:
         raise ValueError(
             f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of the model, but got "
-            f"{int(classes[outside[0]])} at {int(outside[0])}. Are they counted from 1, or those of another model?"
+            f"{int(classes[outside[0]])} at {first + int(outside[0])}. Are they counted from 1, or those of another "
+            "model?"
         )
 
 
 def check_outputs(outputs: Tensor, n_images: int) -> Tensor:
-    """Return what a model gives for images, or raise unless it is (N, K)."""
+    """Return what a model gives for images, or raise unless it is (N, K) with an output for each of two classes."""
     if outputs.ndim != 2 or len(outputs) != n_images:
         raise ValueError(
             f"Expected argument `model` to return outputs (N, K) = ({n_images}, *) but got shape "
             f"{tuple(outputs.shape)}."
         )
-    return outputs
+    return check_logits(outputs)
 
 
 def check_image_axes(x_batch: np.ndarray) -> None:

@@ -26,7 +26,7 @@ from captum_concepts.support.running import evaluation_mode, predict_logits, pro
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order, names_of_models
 from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.checks import Truth, check_explainer, to_classes
+from quantus_concepts.metrics.host.checks import Truth, check_explainer, check_outputs, to_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
 from quantus_concepts.metrics.host.observing import (
@@ -107,7 +107,10 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         A metric of concept models has `observe` in its place, for all its variants at once.
         """
         model, x_batch, y_batch, explain = batch
-        return self.observe([self], Batch(model, x_batch, y_batch, truth, explain))
+        samples = Batch(model, x_batch, y_batch, truth, explain)
+        if samples.has_concepts:
+            samples.check_classes()
+        return self.observe([self], samples)
 
     @classmethod
     def observe(cls, metrics: Sequence[Self], batch: Batch) -> Observed:
@@ -367,6 +370,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             for name in self.needed:
                 if name not in truth:
                     raise self.missing_error(name)
+            knows_labels = "labels" in truth
             truth = self.check_call(model, inputs, classes, truth, explain)
             batch_size = batch_size or n
             starts = range(0, n, batch_size)
@@ -375,7 +379,8 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
                 x, y = inputs[rows], classes[rows]
                 batch = replace(explain, x_batch=x, y_batch=y, given=None if given is None else given[rows])
                 scored.append(self.score_batch(model, x, y, batch, **{name: truth[name][rows] for name in truth}))
-        return scored
+        # Known labels say who is wrong.
+        return [replace(part, n_wrong=None) if knows_labels and part.n_wrong is not None else part for part in scored]
 
     def _conclude(self, parts: Sequence[Observed], method: object = None) -> list[float]:
         """Join batches, record and warn once, and return the scores as Quantus does."""
@@ -388,6 +393,12 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             reasons[FAILED + "attributions are zero everywhere"] = Counted(n, n)
         undefined = np.isnan(result.scores)
         chance = mean_chance(result)
+        if self.reads_correctness and not self._disable_warnings and scored.n_samples > 1 and scored.n_wrong == 0:
+            warn_user(
+                f"{self.name}: `y_batch` is the predicted class of all {scored.n_samples} samples and counts as their "
+                "true class, so that none is misclassified. Pass the true classes as `labels`, also if they are the "
+                "same."
+            )
         self.undefined = int(undefined.sum())
         if reasons and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
@@ -500,7 +511,7 @@ def _predicted_classes(model: nn.Module | None, x_batch: Numbers) -> np.ndarray:
         raise ValueError("Expected argument `y_batch` to hold classes, since there is no `model` to predict them.")
     with evaluation_mode(model), torch.no_grad():
         logits = concept_outputs(model, x_batch).logits if is_concept_model(model) else predict_logits(model, x_batch)
-    predicted: np.ndarray = logits.argmax(1).cpu().numpy()
+    predicted: np.ndarray = check_outputs(logits, len(logits)).argmax(1).cpu().numpy()
     return predicted
 
 

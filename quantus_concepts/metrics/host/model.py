@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.effects import GIVE_LEVEL, effect_importance, effect_level
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support import checks
 from captum_concepts.support.running import (
@@ -27,11 +28,11 @@ from captum_concepts.support.running import (
     without_autocast,
 )
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics.host.checks import SELECT, checked_classes
+from quantus_concepts.metrics.host.checks import SELECT
 
 R = TypeVar("R")
 
-IMPORTANCES = ("weight", "value", "contribution")
+IMPORTANCES = ("weight", "value", "contribution", "effect")
 
 
 class ConceptModel(Protocol):
@@ -142,7 +143,9 @@ def _bank_model(model: ConceptModel | Mapping[str, ConceptModel], bank: RandomBa
     head = copy.deepcopy(bank.head).to(device_of(chain)).eval()
     directions = ConceptBank(bank.cavs, bank.intercepts, settings={"method": "random"})
     values = getattr(chain, "values", "margin")
-    return PostHocCBM(chain.features, directions, head, values, pool=chain.embed_features, maps=chain.feature_maps)
+    cbm = PostHocCBM(chain.features, directions, head, values, pool=chain.embed_features, maps=chain.feature_maps)
+    cbm.know_levels(bank)
+    return cbm
 
 
 def shares_features(model: object) -> TypeGuard[FeatureSharing]:
@@ -250,25 +253,35 @@ def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
 def concept_importances(
     model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Return several importances (N, L) of the concepts at the price of one: theta, u, and theta times u."""
+    """Return several importances (N, L) of the concepts at the price of one: theta, u, theta times u, and effects."""
     exact_values = at_least_float32(values)
-    if set(names) <= {"value"}:
-        return dict.fromkeys(names, exact_values)
-    weights = linear_weights(model.head)
-    theta = (_head_gradient(model, values, classes) if weights is None else weights[classes]).to(exact_values.dtype)
-    importances = {"weight": theta, "value": exact_values}
+    importances = {"value": exact_values}
+    if {"weight", "contribution"} & {*names}:
+        weights = linear_weights(model.head)
+        theta = _head_gradient(model, values, classes) if weights is None else weights[classes]
+        importances["weight"] = theta.to(exact_values.dtype)
     if "contribution" in names:
-        importances["contribution"] = theta * exact_values
+        importances["contribution"] = importances["weight"] * exact_values
+    if "effect" in names:
+        level = effect_level(model)[0]
+        if level is None:
+            raise ValueError(no_level(model))
+        importances["effect"] = effect_importance(model.head, values, classes, level).to(exact_values.dtype)
     return dict(zip(names, map(importances.__getitem__, names), strict=True))
 
 
-def image_importance(
-    model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, kind: str, features: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return the importance (n, L) of the concepts of images for their explained classes, and the logits (n, K)."""
-    outputs = shared_outputs(model, x_batch, features)
-    classes = checked_classes(y_batch, outputs.logits)
-    return concept_importances(model, outputs.values, classes, (kind,))[kind], outputs.logits
+def convention_of(model: object, kind: str) -> str:
+    """Return what an importance of a kind is counted from in a model, "" where that is not known."""
+    return effect_level(model)[1] if kind == "effect" else str(getattr(model, "zero", ""))
+
+
+def no_level(model: object) -> str:
+    """Return the error that a model's effects cannot be counted."""
+    return (
+        "Expected argument `model` to know the values of absent concepts, for importance='effect', but "
+        f"{type(model).__name__} does not. {GIVE_LEVEL}; or pass importance='contribution', which depends on where the "
+        "zero of the values is."
+    )
 
 
 def check_concept_count(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
@@ -289,8 +302,8 @@ def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tens
     if gradient is None:
         raise ValueError(
             f"Importance by weight or contribution is the gradient of the model's head but {type(model.head).__name__} "
-            "has none (is it quantised?). Pass importance='value', or keep the head in floating point and quantise "
-            "`model.features` alone."
+            "has none (is it quantised?). Pass importance='effect' or 'value', or keep the head in floating point and "
+            "quantise `model.features` alone."
         )
     return gradient
 

@@ -18,13 +18,13 @@ from captum_concepts.texts import describe
 from quantus_concepts.metrics.host.alignment import ModelNames
 from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.explanations import FAILED
-from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.model import IMPORTANCES, convention_of, no_level
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 
-def total() -> Any:
-    """Return a field that is added up over batches."""
-    return field(metadata={"join": _add})
+def total(**options: Any) -> Any:
+    """Return a field that is added up over batches; `options` are those of `field`."""
+    return field(metadata={"join": _add}, **options)
 
 
 def _add(values: Sequence[Any]) -> Any:
@@ -59,9 +59,11 @@ class Observed:
     """Base of what is kept of some samples: a dataclass whose fields have a row for each, or are `total` or `same`."""
 
     # `reason` (n,) says what is wrong with the explanation of a sample, "" for nothing; `explained` is None if no
-    # attribution was asked for, else whether one of them is not zero.
+    # attribution was asked for, else whether one of them is not zero; `n_wrong` counts the samples whose `y_batch` is
+    # not the predicted class, where it stands for the true one, and is None elsewhere.
     reason: np.ndarray | None = None
     explained: bool | None = None
+    n_wrong: Any = None
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
@@ -167,10 +169,14 @@ class Scored(Observed):
     reason: Any = None
     clusters: Any = None
     explained: bool | None = None
+    n_wrong: Any = total(default=None, kw_only=True)
 
 
 #: The field of a row that a setting of a metric is.
-FIELDS = {"importance": "explanation", "top_l": "l", "alpha": "alpha", "per": "item_kind", "baseline": "baseline"}
+FIELDS = {
+    **{"importance": "explanation", "top_l": "l", "alpha": "alpha", "per": "item_kind", "baseline": "baseline"},
+    "convention": "convention",
+}
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,8 @@ class UsualMetrics:
     Parameters
     ----------
     explanations : sequence of str
-        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
+        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u), and "effect",
+        which is left out by default for models that do not know the level of absent concepts (`CEM`, Notes).
     top_l : sequence of int
         How many concepts count. The default is used as far as the model has as many concepts; others raise. CLM leaves
         out those that not enough concepts have a part for.
@@ -196,7 +203,7 @@ class UsualMetrics:
     --------
     >>> from quantus_concepts.metrics import UsualMetrics
     >>> UsualMetrics(top_l=[1], alphas=[3])
-    UsualMetrics(explanations=('weight', 'value', 'contribution'), top_l=(1,), alphas=(3.0,))
+    UsualMetrics(explanations=('weight', 'value', 'contribution', 'effect'), top_l=(1,), alphas=(3.0,))
     """
 
     explanations: Sequence[str] = IMPORTANCES
@@ -247,9 +254,12 @@ class Observer:
     in_table: bool = True
     #: Name of the baseline that stands in place of the model's importance or maps.
     baseline: str = ""
-    #: In a stream: whether it is left out where its truth is unknown, and its name in the table.
+    #: In a stream: whether it is left out where its truth, or the level of effects, is unknown; its name in the table.
     optional: bool = False
+    level_optional: bool = False
     title: str = ""
+    #: Of a model in a stream: what importances are counted from.
+    convention: str = ""
 
     def __repr__(self) -> str:
         return describe(self, **{name: getattr(self, name, None) for name in inspect.signature(type(self)).parameters})
@@ -296,7 +306,15 @@ class Observer:
 
     def for_model(self, name: str, model: Any, control: int | None) -> Observer | None:
         """Return what observes a model of this name, or the control of this number of it; None for nothing."""
-        return self
+        kind = getattr(self, "importance", "")
+        if kind not in IMPORTANCES:
+            return self
+        convention = convention_of(model, kind)
+        if kind == "effect" and not convention:
+            if self.level_optional or control is not None:
+                return None
+            raise ValueError(no_level(model))
+        return self.vary(convention=convention)
 
     def missing(self, batch: Batch) -> str:
         """Return the name of what a batch has to have and lacks, "" for nothing."""
@@ -354,6 +372,8 @@ class Result:
     clusters: Any = None
     #: In place of the mean of scores, if it is another number or there are no scores: "value", "n", "undefined".
     summary: dict[str, Any] | None = None
+    #: The interval of the mean, where it is not that over the samples; computed where it is shown.
+    interval: Callable[[], tuple[float, float]] | None = None
     #: Importances (K, L) by which models are compared, and the truth.
     by_class: tuple[Tensor, Tensor] | None = None
 

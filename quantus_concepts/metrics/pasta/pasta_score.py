@@ -17,7 +17,6 @@ from torch import Tensor
 from captum_concepts.support.checks import as_list, check_choice, different_names, to_numpy
 from captum_concepts.support.files import shorten
 from captum_concepts.support.running import floating_images, to_model
-from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, add_reason, usable
 from quantus_concepts.metrics.host.metric import ConceptMetric
 from quantus_concepts.metrics.host.observing import Observed, Scored
@@ -26,7 +25,7 @@ from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.encoders.encoder import Denormalisation, Encoder, Parts
 from quantus_concepts.pasta.labels import UNLABELLED, Labels, label_indices
-from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer import Scorer, question_of
 from quantus_concepts.pasta.scorer_files import ScorerSource, scorer_from
 
 CONSTANT = "maps are constant, so that there is nothing to see"
@@ -61,7 +60,7 @@ class PASTAScore(ConceptMetric):
         `encode_text`, `preprocess` and `tokenizer`, or an `Embedder` that settles how explanations are shown.
         Otherwise this is as the scorer was trained; with None so is the encoder.
     question : str, optional
-        "Q1" to "Q6", one that `scorer` answers; its first by default. The other answers cost nothing and are in
+        One that `scorer` answers, such as "Q1"; its first by default. The other answers cost nothing and are in
         `question_scores` after a call.
     labels : array_like, optional
         (N,) of str or int: the class each explanation is of, by its name or index among the scorer's labels.
@@ -154,7 +153,7 @@ class PASTAScore(ConceptMetric):
         if question is not None:
             check_choice("question", question, self.scorer.questions)
         self.question = self.scorer.questions[0] if question is None else question
-        if question_named(self.question).low_is_good:
+        if question_of(self.scorer, self.question).low_is_good:
             # Quantus declares it for the class, but reads it from the object.
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self.encoder = self.embedder.name

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from captum_concepts.support.running import evaluation_mode, predict_logits, warn_user
 from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness, generator_of
+from quantus_concepts.metrics.host.checks import check_outputs
 from quantus_concepts.metrics.host.model import shared_passes
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.encoders.overlay import resize
@@ -65,7 +66,7 @@ def measure_maps(
         x = normalisation.renormalise(images[rows].float()).numpy()
         a = resize(maps[rows].float()[:, None], (x.shape[2], x.shape[3]))[:, 0].numpy()
         with evaluation_mode(model), shared_passes():
-            y = predict_logits(model, x).argmax(1).cpu().numpy()
+            y = check_outputs(predict_logits(model, x), len(x)).argmax(1).cpu().numpy()
             values = {
                 name: np.asarray(metric(model, x, y, a, channel_first=True, batch_size=len(x)))
                 for name, metric in faithfulness.items()

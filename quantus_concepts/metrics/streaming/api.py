@@ -112,7 +112,8 @@ def score_concepts(
     class_concepts : array_like, optional
         (K, L) in [0, 1]: how far each concept belongs to each class, for CGIM. From people's table of the classes, or
         from images that fitted no directions. If it is what a `captum_concepts.PostHocCBM` saw when it was fitted, that
-        is warned of, and random banks have no range of CGIM: noise would be above it.
+        is warned of, and random banks have no range of CGIM: noise would be above it. "class_concepts" of `truth` is
+        the same.
     truth : dict, optional
         What the batches and the data set do not have, or in its place: by name arrays with a row for each image of the
         loader ("labels" (N,), "concept_labels" (N, L) of 0 and 1, "points" (N, P, 2) or (N, P, Q, 2) in pixels with NaN
@@ -164,14 +165,16 @@ def score_concepts(
         CGIM and the commonest concept have none: compare CGIM with the range of random banks); ``n`` defined scores and
         ``undefined`` ones; ``chance``, the labels' density for CEM, 0 for CEM gain, alpha / 12 for CLM (more where a
         part has several places, see `CLM`), 1/2 for S+ and S-; ``reason``, the commonest one why scores are undefined,
-        with its count, of the models.
+        with its count, of the models; ``convention``, what importance is counted from: by effect "absent level" or
+        "training mean", else what a value of 0 means, such as "zero at the margin" or "probability". Rows of different
+        conventions are not comparable.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
-        ``baseline``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there are rows, of image
-        -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean importance for a class
-        (``label``) of a concept (``item``), NaN for a class without a correctly predicted image; "class concepts", of
-        no model, is the truth.
+        ``baseline``, ``convention``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there
+        are rows, of image -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean
+        importance for a class (``label``) of a concept (``item``), NaN for a class without a correctly predicted image;
+        "class concepts", of no model, is the truth.
 
     Raises
     ------
@@ -185,14 +188,14 @@ def score_concepts(
     --------
     >>> import torch
     >>> from torch import nn
-    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from captum_concepts import BottleneckCBM
     >>> from quantus_concepts import CEM, score_concepts
-    >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 2))
+    >>> cbm = BottleneckCBM(nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 2))
     >>> images, labels = torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 0, 1, 0, 1])
     >>> concept_labels = torch.eye(4)[[0, 1, 0, 1, 2, 3]]
     >>> table = score_concepts(cbm, [(images, labels, concept_labels)], [CEM(), CEM(gain=True)])
     >>> table[["metric", "explanation", "baseline"]].values.tolist()
-    [['CEM', 'contribution', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'contribution', '']]
+    [['CEM', 'effect', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'effect', '']]
     """
     several = model if isinstance(model, Mapping) and not controls and not per_image else {}
     banks = {f"{RANDOM_BANKS} of {name}": models_of_random_banks(own) for name, own in several.items()}
@@ -311,8 +314,11 @@ def concept_state(
     models = check_concept_models("model", model)
     check_whole("control_stride", control_stride, 1)
     check_whole("seed", seed, 0)
-    check_threshold("value_threshold", value_threshold)
-    given = {**(truth or {}), "class_concepts": class_concepts}
+    given = dict(truth or {})
+    if class_concepts is not None:
+        if given.get("class_concepts") is not None:
+            raise ValueError("Expected either argument `class_concepts` or `truth` with it but got both.")
+        given["class_concepts"] = class_concepts
     if value_threshold is None and {"added", "removed"} & given.keys():
         raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
 
@@ -325,6 +331,8 @@ def concept_state(
         control_models = models_of_random_banks(model)
         if control_models:
             control, control_stride = RANDOM_BANKS, _bank_stride(data, control_stride)
+    named = controls if isinstance(controls, Mapping) else [control]
+    check_threshold("value_threshold", value_threshold, [*models, *named])
 
     names = {name: given.get(name) for name in ("class_names", "concept_names")}
     truth_of = TruthLookup(loader, [*models.values(), *control_models], **names)
@@ -398,8 +406,11 @@ def watched_models(
     return watched
 
 
-def check_threshold(name: str, threshold: Thresholds) -> None:
-    """Raise for a threshold that is not finite."""
+def check_threshold(name: str, threshold: Thresholds, models: Sequence[str]) -> None:
+    """Raise for a threshold that is not finite, or is of none of the models of these names."""
+    if isinstance(threshold, Mapping) and (unknown := [model for model in threshold if model not in models]):
+        known = ", ".join(repr(model) for model in models if model)
+        raise ValueError(f"Expected argument `{name}` to name models, {known}, but got {unknown[0]!r}.")
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:
             check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)

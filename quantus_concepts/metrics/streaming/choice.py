@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from captum_concepts.support.checks import check_keywords
 from quantus_concepts.metrics import bottleneck, concepts
+from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
 from quantus_concepts.metrics.concepts.accuracy import Accuracy, ConceptAccuracy, Density, NegativeFirst
 from quantus_concepts.metrics.concepts.cem import CEM
 from quantus_concepts.metrics.concepts.cgim import CGIM
@@ -25,7 +26,7 @@ Metrics = Sequence[Observer | UsualMetrics] | Mapping[str, Observer] | Observer 
 ALL = "all"
 #: The metrics of the papers, in the order of their rows.
 USUAL: tuple[type[Observer], ...] = (
-    *(Accuracy, ConceptAccuracy, NegativeFirst, Density, SubstitutionScore, Recital),
+    *(Accuracy, ConceptAccuracy, ConceptAUC, NegativeFirst, Density, SubstitutionScore, Recital),
     *(CEM, CLM, CGIM),
 )
 
@@ -87,7 +88,10 @@ def chosen_metrics(metrics: Metrics, known: Callable[[UsualMetrics], Known]) -> 
 
 
 def _usual_metrics(known: Known) -> list[Observer]:
-    return [_optional(metric) for kind in USUAL for metric in kind.usual(known)]
+    # Asked for by name, effects of a model without their level are an error.
+    by_default = known.variants.explanations == UsualMetrics.explanations
+    usual = (metric for kind in USUAL for metric in kind.usual(known))
+    return [_optional(metric).vary(level_optional=by_default) for metric in usual]
 
 
 def _optional(metric: Observer) -> Observer:

@@ -14,7 +14,7 @@ from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
-from quantus_concepts.metrics.streaming.api import Thresholds, watched_models
+from quantus_concepts.metrics.streaming.api import Thresholds, check_threshold, watched_models
 from quantus_concepts.metrics.streaming.engine import watch
 from quantus_concepts.metrics.streaming.loader import ConceptBatches
 from quantus_concepts.metrics.streaming.table import concept_table
@@ -86,6 +86,7 @@ def intervention_curve(
         If concept labels or levels are missing, or an argument is out of its range or does not go with another.
     """
     models = check_concept_models("model", model)
+    check_threshold("value_threshold", value_threshold, [*models])
     metric = InterventionAccuracy(counts, orders, groups, levels, seed)
     truth_of = TruthLookup(loader, models.values())
     given = {

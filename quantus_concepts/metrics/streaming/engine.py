@@ -244,7 +244,7 @@ def watch(
     """Let metrics observe every batch of every model; `start` is the number of the first image."""
     keys = family_keys({id(metric): metric for each in watched for metric in each.metrics}.values())
     kept = [_Kept(each, keys) for each in watched]
-    number = start
+    number, n_classes = start, 0
     with ExitStack() as stack, torch.no_grad():
         for model in (each.model for each in watched):
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
@@ -254,6 +254,13 @@ def watch(
                 batch = StreamBatch(each, loaded)
                 check_shape("values of the model", batch.values, ("B", "L"), (None, batches.n_concepts))
                 check_shape("logits of the model", batch.logits, ("B", "K"), (None, batches.n_classes))
+                n_classes = batch.logits.shape[1] if each is watched[0] else n_classes
+                if each.offset and batch.logits.shape[1] != n_classes:
+                    raise ValueError(
+                        f"Expected argument `controls` to hold models with the K = {n_classes} outputs of the model "
+                        f"but got one with {batch.logits.shape[1]}. Were random banks fitted to labels without the "
+                        "last classes? Fit them to images of every class."
+                    )
                 if "concept_labels" in loaded.truth:
                     shape = tuple(batch.values.shape)
                     check_shape("concepts", loaded.truth["concept_labels"], ("B", "L"), shape)

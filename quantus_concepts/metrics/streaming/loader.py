@@ -179,13 +179,6 @@ class ConceptBatches:
         _check_finite(images, n_seen)
         if before is not None:
             _check_finite(before, n_seen)
-        numbers = to_numpy(labels)
-        outside = (numbers < 0) | (numbers >= (self.n_classes or np.inf))
-        if outside.any():
-            expected = "labels of at least 0"
-            if self.n_classes is not None:
-                expected = f"labels in 0..{self.n_classes - 1}, as `class_concepts` has K = {self.n_classes} rows,"
-            raise ValueError(f"Expected {expected} but got {int(numbers[outside][0])}.")
         if points is not None and self._last_part >= 0:
             check_shape("points", points, ("B", "P", "Q", "2"), (len(images), None, None, 2))
             if self._last_part >= points.shape[1]:

@@ -18,7 +18,7 @@ from quantus_concepts.metrics.streaming.engine import ModelState
 from quantus_concepts.metrics.streaming.table import concept_images, concept_table
 
 #: What rows of tables need of a metric, beside its own settings.
-KEPT = ("name", "title", "baseline", "bounds")
+KEPT = ("name", "title", "baseline", "bounds", "convention")
 
 
 class ConceptState:

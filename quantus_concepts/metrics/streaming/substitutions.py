@@ -144,7 +144,7 @@ def substitution_tables(
 ) -> tuple[Callable[[], pd.DataFrame], Callable[[], pd.DataFrame]]:
     """Run `score_substitutions` once, and return what makes its table, and that of the images."""
     models, control = check_concept_models("model", model), check_controls(controls, model)
-    check_threshold("threshold", threshold)
+    check_threshold("threshold", threshold, [*models, control[0]])
     named = {"class_names": class_names, "concept_names": concept_names}
     truth_of = TruthLookup(loader, [*models.values(), *control[1]], **named)
     given = bound_substitutions(truth_of, added, removed, labels)

@@ -39,6 +39,7 @@ SCORE_COLUMNS: dict[str, Any] = {
     "undefined": 0,
     "chance": math.nan,
     "reason": "",
+    "convention": "",
 }
 
 
@@ -73,7 +74,7 @@ def mean_row(
 def item_rows(scores: Numbers, names: Sequence[str], **fields: Any) -> list[Row]:
     """Return one row per concept or class, and first the one of their mean.
 
-    The mean has no interval: the scores of a model's concepts, or classes, are not independent of each other.
+    The mean has no interval over its items: the scores of a model's concepts, or classes, depend on each other.
     """
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     rows = [(values, ""), *zip(values, names, strict=True)]
@@ -134,6 +135,8 @@ def _rows_of(
         return [row | {"chance": mean_chance(result), "reason": reason}]
     items = item_rows(result.scores, names[fields["item_kind"]], **fields)
     items[0] |= result.summary or {}
+    if intervals and result.interval is not None:
+        items[0]["low"], items[0]["high"] = result.interval()
     if items[0]["undefined"] and intervals:
         items[0]["reason"] = result.commonest_reason()
     # The items of a baseline say nothing.
@@ -190,9 +193,12 @@ def concept_images(
             if result.by_class is not None:
                 means, truth = result.by_class
                 of_explanation = {"metric": col.CLASS_IMPORTANCE, "explanation": fields["explanation"]}
+                of_explanation["convention"] = fields["convention"]
                 of_classes.append(_class_table(means, concepts, model=name, **of_explanation))
     if truth is not None:
-        of_classes.append(_class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation=""))
+        of_classes.append(
+            _class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation="", convention="")
+        )
     return pd.concat([*tables, *of_classes], ignore_index=True)
 
 
@@ -222,4 +228,7 @@ def _image_table(state: ModelState, model: str) -> pd.DataFrame:
 
 
 #: The fields of a score of an image, empty.
-_NO_VARIANT = {"metric": "", "explanation": "", "l": math.nan, "alpha": math.nan, "baseline": ""}
+_NO_VARIANT = dict.fromkeys(("metric", "explanation", "baseline", "convention"), "") | {
+    "l": math.nan,
+    "alpha": math.nan,
+}

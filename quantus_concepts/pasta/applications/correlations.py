@@ -42,7 +42,7 @@ class RatingCorrelation:
     metric : str
         Name of the metric.
     question : str
-        "Q1" to "Q6".
+        Name of the question, such as "Q1".
     pearson : float
         Pearson's correlation coefficient, the paper's PCC; NaN where metric or answers are constant.
     pearson_p : float

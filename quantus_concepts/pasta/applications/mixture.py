@@ -18,7 +18,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_numbers, check_shape
 from captum_concepts.texts import in_one_line
-from quantus_concepts.datasets.ratings.explanations import question_named
+from quantus_concepts.datasets.ratings.explanations import Question, question_named
 from quantus_concepts.functional.statistics.intervals import t_interval
 
 #: In `Mixture.choice`, where no explainer has a score.
@@ -163,7 +163,7 @@ class Mixture:
             raise ValueError(f"Expected argument `{argument}` to have an entry for each explainer but {missing} lack.")
 
 
-def best_explainer(scores: Mapping[str, Tensor | ArrayLike], question: str = "Q1") -> Mixture:
+def best_explainer(scores: Mapping[str, Tensor | ArrayLike], question: str | Question = "Q1") -> Mixture:
     """Choose for each image the explainer with the best score.
 
     Kazmierczak et al., "PASTA", section "Mixture of XAI methods". Of equal scores the first explainer's is chosen, but
@@ -173,8 +173,9 @@ def best_explainer(scores: Mapping[str, Tensor | ArrayLike], question: str = "Q1
     ----------
     scores : mapping of str to array_like
         Scores (N,) of every explainer, all on the same images: `PASTAScore`'s, for instance.
-    question : str
-        "Q1" to "Q6", which the scores answer. Best is highest, but for Q5, where it is lowest.
+    question : str or Question
+        "Q1" to "Q6", which the scores answer, or a question of another study. Best is highest, but for questions in
+        which low is good, as Q5, where it is lowest.
 
     Returns
     -------
@@ -192,7 +193,8 @@ def best_explainer(scores: Mapping[str, Tensor | ArrayLike], question: str = "Q1
     >>> best_explainer({"Grad-CAM": [3.0, 2.0], "LIME": [2.5, 4.0]}).wins
     {'Grad-CAM': 1, 'LIME': 1}
     """
-    sign = question_named(question).sign
+    answered = question_named(question)
+    sign = answered.sign
     if not scores:
         raise ValueError("Expected argument `scores` to have at least one explainer but got none.")
     names = tuple(scores)
@@ -212,7 +214,7 @@ def best_explainer(scores: Mapping[str, Tensor | ArrayLike], question: str = "Q1
     leaders = (ranked == ranked.max(0)) & ~undefined
     tied = int((leaders.sum(0) > 1).sum())
     choice, chosen = np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, highest)
-    return Mixture(names, choice, chosen, question, tied, leaders)
+    return Mixture(names, choice, chosen, answered.name, tied, leaders)
 
 
 def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes]:

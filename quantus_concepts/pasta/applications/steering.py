@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_choice, check_shape, to_numpy
-from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import Regressor
-from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer import Scorer, question_of
 
 
 def score_masks(
@@ -43,7 +42,7 @@ def score_masks(
         Anything with ``embed_maps(images, maps) -> (n, dim)`` for images (n, 3, H, W) in [0, 1] and maps
         (n, H, W); the one that `scorer` was trained with. Its cache is left alone.
     question : str
-        "Q1" to "Q6", one that the scorer answers.
+        One that the scorer answers, such as "Q1".
     labels : str, int or sequence, optional
         Label of the explained class in the scorer: a name or index among its labels for all classes of the
         model, or a sequence of one for each of the K classes, None among them where it knows none. None scores without
@@ -81,7 +80,7 @@ def score_masks(
     if getattr(embedder, "cache", None) is not None:
         # Masks come by the thousand and never again.
         embedder = type(embedder).from_settings(embedder.encoder, embedder.settings, batch_size=embedder.batch_size)
-    sign = question_named(question).sign
+    sign = question_of(scorer, question).sign
     worst = MIN_VOTE if sign > 0 else MAX_VOTE
     column = tuple(scorer.questions).index(question)
     undo = Denormalisation(mean, std, clip=clip)

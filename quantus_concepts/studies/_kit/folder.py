@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pandas as pd
 import safetensors.torch
@@ -120,8 +121,8 @@ class RunFolder:
         self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
 
     @contextmanager
-    def file(self, name: str) -> Iterator[Path]:
-        """Yield a temporary path in place of a file, which is renamed to the file when the block ends well."""
+    def file(self, name: str) -> Iterator[BinaryIO]:
+        """Yield a new file under a temporary name, which is renamed to the file when the block ends well."""
         target, temporary = self._place(name), self.path / _temporary(name)
         if os.path.lexists(target) and not self._is_ours(name):
             raise ValueError(f"{target} was not written by this program: move it away, or choose another --out.")
@@ -129,11 +130,14 @@ class RunFolder:
             raise ValueError(f"{temporary} is in the way: move it away, or choose another folder (--out).")
         self._writing.add(name)
         self._write_run()
-        with temporary.open("xb"):
-            pass
+        # Only this handle writes and reads it: its name may have become that of a link.
+        handle = temporary.open("x+b")
         try:
-            yield temporary
-            content = f"{hash_file(temporary)} {temporary.stat().st_size}"
+            with handle:
+                yield handle
+                size = handle.seek(0, os.SEEK_END)
+                handle.seek(0)
+                content = f"{hashlib.file_digest(handle, 'sha256').hexdigest()} {size}"
             if not name.startswith(f"{CACHE}/"):
                 # A folder with a report is complete.
                 self._remove(REPORT)
@@ -148,8 +152,8 @@ class RunFolder:
 
     def write(self, name: str, content: str | bytes) -> None:
         """Write one file; a text as UTF-8."""
-        with self.file(name) as path:
-            path.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+        with self.file(name) as file:
+            file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
     def cached(self, name: str, key: object, make: Callable[[], Cached]) -> Cached:
         """Return what is expensive to make: read from the folder's cache, or made and written there.
@@ -177,8 +181,8 @@ class RunFolder:
         if new := [note for note in self.notes if note not in before]:
             self.write(f"{stem}.notes", json.dumps(new))
         suffix = ".csv" if isinstance(made, pd.DataFrame) else ".safetensors"
-        with self.file(stem + suffix) as path:
-            _write(made, path)
+        with self.file(stem + suffix) as file:
+            _write(made, file)
         # As the same command reads it again.
         read_again: Any = _READERS[suffix](self._place(stem + suffix))
         return read_again
@@ -190,8 +194,8 @@ class RunFolder:
 
     def save(self, key: str, tensors: dict[str, Tensor]) -> None:
         """Keep tensors in the cache, as a store of `score_ranges`."""
-        with self.file(f"{CACHE}/{key}.safetensors") as path:
-            _write(tensors, path)
+        with self.file(f"{CACHE}/{key}.safetensors") as file:
+            _write(tensors, file)
 
     def _make(self, path: Path) -> None:
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -353,7 +357,6 @@ def new_folder(command: str, root: Path = Path("reports")) -> Path:
 
 def _temporary(name: str) -> str:
     pure = PurePosixPath(name)
-    # Libraries choose the format of a file by how its name ends.
     return str(pure.with_name(f".part-{pure.name}"))
 
 
@@ -395,14 +398,14 @@ def warnings_as_notes(folder: RunFolder) -> Iterator[None]:
     folder.note(*(" ".join(str(warning.message).split()) for warning in caught))
 
 
-def _write(content: pd.DataFrame | Mapping[str, Tensor], path: Path) -> None:
+def _write(content: pd.DataFrame | Mapping[str, Tensor], file: BinaryIO) -> None:
     if isinstance(content, pd.DataFrame):
         # The kind of each column stands in its head: a class may be called 001, and an empty text is no NaN.
         kinds = {name: "text" if content[name].dtype.kind == "O" else str(content[name].dtype) for name in content}
-        content.rename(columns={name: f"{name}|{kind}" for name, kind in kinds.items()}).to_csv(path, index=False)
+        content.rename(columns={name: f"{name}|{kind}" for name, kind in kinds.items()}).to_csv(file, index=False)
     else:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in content.items()}
-        path.write_bytes(safetensors.torch.save(tensors))
+        file.write(safetensors.torch.save(tensors))
 
 
 def _read_frame(path: Path) -> pd.DataFrame:

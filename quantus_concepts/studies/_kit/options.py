@@ -168,15 +168,19 @@ def _content(value: object, out: Path | None) -> str:
 
     first, _, last = str(value).rpartition(":")
     path = Path(first if last.isidentifier() and first.endswith(".py") else value)
+    # A word, "painted" for instance, names no folder, even if there is one of that name.
+    folder = path if isinstance(value, Path) else Path(last)
     try:
-        if path.is_file():
-            return f" ({hash_file(path)[:12]})"
-        # A word, "painted" for instance, names no folder, even if there is one of that name.
-        folder = path if isinstance(value, Path) else Path(last)
-        is_folder = (isinstance(value, Path) or bool(first)) and folder.is_dir()
-        return f" ({hash_folder(folder, out)[:12]})" if is_folder else ""
-    except OSError:
+        is_file, is_folder = path.is_file(), (isinstance(value, Path) or bool(first)) and folder.is_dir()
+    except OSError:  # a text that is too long for a path
         return ""
+    try:
+        return f" ({(hash_file(path) if is_file else hash_folder(folder, out))[:12]})" if is_file or is_folder else ""
+    except OSError as error:
+        raise ValueError(
+            f"{error.filename or value} cannot be read ({error.strerror or error}), so that a change in it would not "
+            "be noticed. Make it readable, or move it elsewhere."
+        ) from error
 
 
 def refuse_without_effect(reason: str, **values: object) -> None:

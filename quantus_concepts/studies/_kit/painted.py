@@ -73,6 +73,8 @@ def _pairs(text: str, keys: Mapping[str, Field[Any]]) -> dict[str, Any]:
         name, _, number = pair.partition("=")
         if name not in keys:
             raise ValueError(f"Expected the keys {', '.join(keys)} but got {name!r}. `--painted help` explains them.")
+        if name in values:
+            raise ValueError(f"Expected `{name}=` once but got it twice, and only the last would count.")
         is_whole = isinstance(keys[name].default, int)
         try:
             values[name] = int(number) if is_whole else float(number)

@@ -59,7 +59,7 @@ def percent(value: float) -> str:
 class Verdict:
     """The answer of one number to one question, against the range of its random baselines.
 
-    `text` is shown in place of above, within or below.
+    `text` is shown in place of above, within or below, and `why` beside it.
     """
 
     question: str
@@ -70,6 +70,7 @@ class Verdict:
     random_high: float = math.nan
     write: Writer = percent
     text: str = ""
+    why: str = ""
 
     @classmethod
     def of(
@@ -82,12 +83,13 @@ class Verdict:
     ) -> Verdict:
         """Return the verdict of a row with ``value, low, high`` and, where known, ``random_low, random_high``.
 
-        A ``verdict`` of the row stands.
+        A ``verdict`` of the row stands, and its ``why``.
         """
         row = {} if row is None else row
         text = text or str(row.get("verdict", ""))
+        why = str(row.get("why") or "")
         value, low, high, random_low, random_high = (float(row.get(name, math.nan)) for name in _NUMBERS[:5])
-        return cls(question, value, low, high, random_low, random_high, write, text)
+        return cls(question, value, low, high, random_low, random_high, write, text, why)
 
     @property
     def verdict(self) -> str:
@@ -96,9 +98,9 @@ class Verdict:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
-        """Question, number, interval, random range, verdict, as they are shown."""
+        """Question with the reason, number, interval, random range, verdict, as they are shown."""
         return (
-            self.question,
+            f"{self.question} ({self.why})" if self.why else self.question,
             self.write(self.value) + " %" * (self.write is percent and not math.isnan(self.value)),
             span(self.low, self.high, self.write),
             span(self.random_low, self.random_high, self.write),
@@ -226,7 +228,8 @@ class Table:
             text if isinstance(text, str) else Verdict.of("", row).verdict for text, row in zip(said, rows, strict=True)
         ]
         columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in self.frame)]
-        return frame[list(dict.fromkeys(columns))].assign(verdict=verdicts).to_csv(index=False)
+        written = frame[list(dict.fromkeys(columns))].assign(verdict=verdicts)
+        return (written.assign(why=frame["why"]) if "why" in frame else written).to_csv(index=False)
 
 
 def _parts(widths: pd.DataFrame) -> list[list[int]]:
@@ -344,7 +347,7 @@ def write_report(folder: RunFolder, frame: pd.DataFrame, report: Report, more: M
     """
     LOG.line(f"{folder.command}: report")
     folder.write("results.csv", frame.to_csv(index=False))
-    names = ("question", *_NUMBERS[:5], "verdict")
+    names = ("question", *_NUMBERS[:5], "verdict", "why")
     verdicts = pd.DataFrame([[getattr(row, name) for name in names] for row in report.verdicts], columns=list(names))
     folder.write("tables/verdicts.csv", verdicts.to_csv(index=False))
     images = {}

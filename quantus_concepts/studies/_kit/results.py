@@ -12,6 +12,7 @@ from scipy import stats
 
 from quantus_concepts.functional.statistics.intervals import CONFIDENCE, t_quantile
 from quantus_concepts.functional.statistics.seeds import seeds_interval
+from quantus_concepts.metrics.concepts.names import SHUFFLED_IMAGES
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
@@ -78,8 +79,9 @@ def over_seeds(
 
     ``low`` and ``high`` are the 95 % interval over the seeds' means, within the `bounds` of a row, or what `interval`
     returns for the rows of a group; a single seed keeps the interval it has. The models of `controls` have the ends of
-    a distribution, which are averaged as well. ``deviation`` is that of the seeds, ``seeds`` how many have a number;
-    where the frame does not count what is ``undefined``, it is the number of seeds without one.
+    a distribution (baselines of these names, too), which are averaged as well. ``deviation`` is that of the seeds,
+    ``seeds`` how many have a number; where the frame does not count what is ``undefined``, it is the number of seeds
+    without one.
     """
     by = keys(frame) if by is None else list(by)
     groups = frame.groupby(by, dropna=False, sort=False)
@@ -96,8 +98,8 @@ def over_seeds(
         ends = np.array([interval(of) for _, of in groups], dtype=np.float64).reshape(-1, 2)
     # A single seed keeps its interval, and the ends of a distribution are averaged.
     own = count == 1
-    if "model" in first:
-        own |= first["model"].isin(controls).to_numpy()
+    for name in {"model", "baseline"} & {*first}:
+        own |= first[name].isin(controls).to_numpy()
     found = {"value": values.mean(axis=1), "undefined": count - values.count(axis=1)}
     found |= {
         name: part.mean(axis=1).where(own, end)
@@ -118,7 +120,7 @@ def join_seeds(
     by: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Average over seeds and put the control's range, of the same `by`, beside each number; its own rows come last."""
-    rows = over_seeds(frame, bounds=bounds, controls=[control])
+    rows = over_seeds(frame, bounds=bounds, controls=[control, SHUFFLED_IMAGES])
     return pd.concat([with_random_range(rows, control, by), pick(rows, model=control)], ignore_index=True)
 
 
@@ -146,7 +148,7 @@ def seed_intervals(values: pd.DataFrame, low: pd.DataFrame, high: pd.DataFrame, 
     """
     n, mean = values.count(axis=1), values.mean(axis=1)
     # The longer side: the other one may be clipped at the end of the scale.
-    errors = pd.DataFrame(np.fmax(values - low, high - values)) / stats.norm.ppf((1 + CONFIDENCE) / 2)
+    errors = pd.DataFrame(np.maximum(values - low, high - values)) / stats.norm.ppf((1 + CONFIDENCE) / 2)
     error = np.fmax(values.std(axis=1) / np.sqrt(n), np.sqrt((errors**2).sum(axis=1)) / n)
     quantiles = (n - 1).map({freedom: t_quantile(freedom) for freedom in set(n - 1)})
     half = (quantiles * error).mask(error <= _ROUNDING * values.abs().max(axis=1))
@@ -158,7 +160,8 @@ def with_random_range(frame: pd.DataFrame, control: str, by: Sequence[str] | Non
 
     The control's row is that of the same `by`, by default all other keys but ``what``; NaN where there is none.
     """
-    on = [name for name in keys(frame) if name not in ("model", "what")] if by is None else list(by)
+    # Where the banks count from is no part of what a number is of.
+    on = [name for name in keys(frame) if name not in ("model", "what", "convention")] if by is None else list(by)
     ends = frame.loc[frame["model"] == control, [*on, "low", "high"]].drop_duplicates(on)
     ends = ends.rename(columns={"low": "random_low", "high": "random_high"})
     return frame[frame["model"] != control].merge(ends, on=on, how="left")

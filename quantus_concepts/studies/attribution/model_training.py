@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from captum_concepts.fingerprints import fingerprint_of
+from captum_concepts.support.files import read_bytes
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.painted.training import (
@@ -140,7 +141,10 @@ def train_models(
     with one_thread() if together else nullcontext(), ThreadPoolExecutor(n_workers) as pool:
         try:
             for place, job in enumerate(jobs):
-                weights = _cached(folder, models, job.name.replace("^", "_"), keys[job.name], partial(trained, place))
+                limit = _file_limit(networks[job.name])
+                weights = _cached(
+                    folder, models, limit, job.name.replace("^", "_"), keys[job.name], partial(trained, place)
+                )
                 if small:
                     load_trained(networks[job.name], weights)
                 else:
@@ -151,10 +155,16 @@ def train_models(
 
 
 def _cached(
-    folder: RunFolder, models: Path | None, name: str, key: object, make: Callable[[], dict[str, Tensor]]
+    folder: RunFolder, models: Path | None, limit: int, name: str, key: object, make: Callable[[], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
     """Return the weights of a model of an earlier run if it is the same, or of the run's own cache."""
     if models is not None:
         with suppress(OSError, SafetensorError):
-            return safetensors.torch.load((models / f"{name}-{fingerprint_of(key)[:16]}.safetensors").read_bytes())
+            path = models / f"{name}-{fingerprint_of(key)[:16]}.safetensors"
+            return safetensors.torch.load(read_bytes(path, "Model of `--models`", limit))
     return folder.cached(name, key, make)
+
+
+def _file_limit(network: nn.Module) -> int:
+    """Return the most bytes that a file of a network's weights may have: its tensors, and 1 MiB for their names."""
+    return sum(tensor.nbytes for tensor in network.state_dict().values()) + 2**20

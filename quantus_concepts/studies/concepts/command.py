@@ -180,6 +180,7 @@ def benchmark_concepts(
     if engine == "ray":
         check_extra("ray", "ray", "`--engine ray`")
 
+    from quantus_concepts.datasets.birds.cub200 import find_cub
     from quantus_concepts.painted.training import processor_has_bfloat16
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
     from quantus_concepts.studies._kit.plots import report_style
@@ -190,6 +191,8 @@ def benchmark_concepts(
     from quantus_concepts.studies.concepts.report import build_report
     from quantus_concepts.studies.concepts.rivals import load_model
 
+    if data == "cub":  # before weights are downloaded
+        find_cub(root or "")
     place = torch_device(device)
     settings |= {"backbone": settings.get("backbone", specs[0]), "seeds": str(n_seeds)}
     source = Source(

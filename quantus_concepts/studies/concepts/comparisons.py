@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from quantus_concepts.comparison import compare
+from quantus_concepts.comparison import compare, of_one_convention
 from quantus_concepts.functional import cgim, find_discoveries
 from quantus_concepts.functional.statistics.differences import seeds_difference
 from quantus_concepts.functional.statistics.discoveries import Discoveries
@@ -51,13 +52,18 @@ OTHER_BOUNDS = {metric.name: metric.bounds for metric in (ConceptTaskLeakage, Co
 OTHER_BOUNDS |= {LABELS["gap"]: (-1.0, 1.0), NEC: (0.0, math.inf)}
 
 
+def is_shown_set(row: Mapping[str, Any]) -> bool:
+    """Whether a CGIM correlation is over the images that the report shows: by value all, else the correct ones."""
+    return bool(row["explanation"] != "value" or row.get("set", "all") == "all")
+
+
 def compared_rows(images: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of images that enter comparisons and intervals: the first concept, and the smallest region."""
     first = images["l"].isna() | (images["l"] == 1)
     smallest = images["alpha"].isna() | (images["alpha"] == 1)
     own = images["metric"].isin([ACCURACY, CEM_GAIN, CEM, PART_SPECIFICITY, *OF_CLASSES])
     own &= images["baseline"].fillna("") == ""
-    maps = (images["metric"] == CLM) & (images["explanation"] == "contribution")
+    maps = (images["metric"] == CLM) & (images["explanation"] == "effect")
     return images[first & smallest & (own | maps)].reset_index(drop=True)
 
 
@@ -78,10 +84,12 @@ def compare_rivals(compared: Mapping[str, pd.DataFrame], same_images: bool) -> p
     }
     # Without part points there is no place, and a model may lack concepts.
     own = {name: rows[rows["explanation"].fillna("").isin(["", *RANKINGS])] for name, rows in own.items()}
-    metrics = set.intersection(*({*rows["metric"]} for rows in own.values()))
+    # A model that knows no level of absent concepts has no effects.
+    scores = {name: pd.MultiIndex.from_frame(rows[["metric", "explanation"]].fillna("")) for name, rows in own.items()}
+    shared = set.intersection(*({*index} for index in scores.values()))
     concepts = set.intersection(*(concepts_of(rows) for rows in own.values()))
     own = {
-        name: rows[rows["metric"].isin(metrics) & (rows["item"].isin(concepts) | ~rows["metric"].isin(OF_CLASSES))]
+        name: rows[scores[name].isin(shared) & (rows["item"].isin(concepts) | ~rows["metric"].isin(OF_CLASSES))]
         for name, rows in own.items()
     }
     return _compare_pairs(((a, b, own[a], own[b]) for a, b in itertools.combinations(own, 2)), same_images)
@@ -96,8 +104,8 @@ def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a model without random banks, with chance in place of their range.
 
     For the accuracy it is the share of the commonest class, for CEM gain 0. For the mean CGIM correlation it is the
-    range of 95 % of those with the classes of the truth shuffled, by the value and the contribution. Part specificity
-    has none: parts lie where they lie.
+    range of 95 % of those with the classes of the truth shuffled, by effect. Part specificity has none: parts lie where
+    they lie.
     """
     rows = rows.assign(against=CHANCE)
     counts = pick(images, metric=ACCURACY)["label"].value_counts(normalize=True)
@@ -107,11 +115,10 @@ def with_chance(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
         ends = value - ROUNDING, value + ROUNDING
         rows.loc[pick(rows, metric=metric, what=SCORE).index, ["random_low", "random_high"]] = ends
     correlations = pick(rows, metric=CGIM_CORRELATION, item_kind="concept", what=SCORE)
-    for explanation in RANKINGS:
-        chosen = pick(correlations, explanation=explanation).index
-        if len(chosen):
-            draws = [shuffled_correlations(seed, explanation) for _, seed in images.groupby("seed")]
-            rows.loc[chosen, ["random_low", "random_high"]] = baseline_range(np.mean(draws, axis=0))
+    chosen = pick(correlations, explanation=RANKINGS[0]).index
+    if len(chosen):
+        draws = [shuffled_correlations(seed, RANKINGS[0]) for _, seed in images.groupby("seed")]
+        rows.loc[chosen, ["random_low", "random_high"]] = baseline_range(np.mean(draws, axis=0))
     return rows
 
 
@@ -137,6 +144,7 @@ def _own_scores(images: pd.DataFrame) -> pd.DataFrame:
 def _compare_pairs(pairs: Iterable[Pair], same_images: bool) -> pd.DataFrame:
     results = []
     for a, b, first, second in pairs:
+        first, second, _ = of_one_convention(first, second)
         seeds = first["seed"].nunique()
         if seeds > 1 and same_images:
             result = _compare_seeds(first, second)

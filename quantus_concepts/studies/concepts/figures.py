@@ -40,14 +40,17 @@ from quantus_concepts.studies.concepts.terms import (
     RANKINGS,
     shown_names,
 )
+from quantus_concepts.verdicts import RANKINGS as VERDICTS_BY
 
+#: The ranking of figures that have one.
+RANKED_BY = VERDICTS_BY[0]
 #: Best, and worst, concepts and classes that are drawn.
 BEST = 8
 #: Orders in which concepts are corrected; every answer turned round is the control.
 ORDERS = {"random": "random order", "uncertainty": "least sure first", "contribution": "most effect first"}
 ANSWERS = {TRUE_LABELS: "", WRONG_LABELS: ", wrong answers"}
 PLACE = (
-    "Does the strongest region of the first concept's map hold its part? Ranked by contribution; dashed lines are "
+    "Does the strongest region of the first concept's map hold its part? Ranked by effect; dashed lines are "
     "baselines that know no concept."
 )
 HISTOGRAMS = (
@@ -76,7 +79,7 @@ def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
 def extremes(rows: pd.DataFrame) -> list[Picture]:
     """Draw the best and worst concepts and classes over their own random ranges."""
     pictures = []
-    scores = pick(rows, metric=CGIM_CORRELATION, model=POST_HOC, explanation="contribution")
+    scores = pick(rows, metric=CGIM_CORRELATION, model=POST_HOC, explanation=RANKED_BY)
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
         items = pick(scores[scores["value"].notna()], what=ITEM, item_kind=kind)
         items = items.sort_values("value", ascending=False, kind="stable")
@@ -84,7 +87,7 @@ def extremes(rows: pd.DataFrame) -> list[Picture]:
             continue
         chosen = items if len(items) <= 2 * BEST else pd.concat([items[:BEST], items[-BEST:]])
         chosen = chosen.assign(item=chosen["item"].map(shown_names(list(chosen["item"]))))
-        figure, _ = dots(chosen, "item", label="CGIM correlation by contribution", percent=False, reference=0)
+        figure, _ = dots(chosen, "item", label=f"CGIM correlation by {RANKED_BY}", percent=False, reference=0)
         which = f"The {BEST} best and the {BEST} worst of {len(items)}" if len(chosen) < len(items) else "All"
         pictures.append(Picture(f"best_and_worst_{plural}", figure, f"{which} {plural} of the {POST_HOC}."))
     return pictures
@@ -134,7 +137,7 @@ def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
 
 def location(rows: pd.DataFrame) -> Figure:
     """Draw CLM over the size of the region: models, baselines of the maps, chance and the band of random banks."""
-    chosen = pick(rows, metric="CLM", model=list(MODELS), explanation="contribution", l=1)
+    chosen = pick(rows, metric="CLM", model=list(MODELS), explanation=RANKED_BY, l=1)
     of_maps = pick(chosen, what=BASELINE, model=POST_HOC, baseline=list(BASELINES))
     chosen = pd.concat([pick(chosen, what=SCORE), of_maps.assign(model=of_maps["baseline"])])
     chance = chosen.drop_duplicates("alpha").assign(model=CHANCE, value=lambda found: found["alpha"] / 12)
@@ -151,15 +154,15 @@ def location(rows: pd.DataFrame) -> Figure:
         dashed=[*BASELINES, CHANCE],
         band=RANDOM,
         ticks={100 * alpha / 12: f"{100 * alpha / 12:.0f} %\nα = {alpha:g}" for alpha in sorted(set(chosen["alpha"]))},
-        # Room for a legend of nine lines.
+        # Room for a legend of ten lines.
         ax=new_axes(5.6)[1],
     )[0]
 
 
 def histograms(rows: pd.DataFrame) -> Figure:
     """Draw the histograms of CGIM, as the paper's Figure 2: concepts left, classes right, a ranking a row."""
-    figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
-    panels = figure.subplots(3, 2, sharex=True)
+    figure = Figure(figsize=(WIDTH, 7.0), layout="constrained")
+    panels = figure.subplots(len(RANKINGS), 2, sharex=True)
     handles: dict[str, Artist] = {}
     for row, ranking in zip(panels, RANKINGS, strict=True):
         for ax, kind in zip(row, KINDS, strict=True):
@@ -196,7 +199,7 @@ def concept_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], con
         shown["class_maps"],
         titles,
         absent=shown["absent"],
-        contributions=shown["contributions"],
+        contributions=shown["effects"],
     )
     for ax in axes.flat:
         if ax.title.get_color() == "black":

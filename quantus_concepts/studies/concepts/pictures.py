@@ -34,7 +34,7 @@ class SeedPictures:
         self.run = run
 
     def gallery(self) -> Figure:
-        """Draw some images with the concepts of the largest contributions to the predicted class."""
+        """Draw some images with the concepts of the largest effects on the predicted class."""
         shown = self.run.cached("gallery", self._shown)
         return concept_gallery(shown, self.run.data.class_names, self.run.data.concept_names)
 
@@ -45,7 +45,7 @@ class SeedPictures:
         return page_html("Concepts of the test images", json.loads(content))
 
     def _shown(self) -> dict[str, Tensor]:
-        """Return some images, correctly classified ones first, and the maps of the concepts that contribute most."""
+        """Return some images, correctly classified ones first, and the maps of the concepts of the largest effects."""
         data, model = self.run.data, self.run.models.post_hoc
         labels = data.test.labels.numpy()
         right = labels == head_classes(model.head, model.concept_layer(self.run.test_features))
@@ -54,9 +54,9 @@ class SeedPictures:
         batch = collate([data.test[index] for index in rows])
         outputs = concept_outputs(model, batch.image)
         guessed = outputs.logits.argmax(1)
-        weight = concept_importances(model, outputs.values, guessed, ("weight",))["weight"]
-        contributions = weight * outputs.values
-        ranked = rank_concepts(contributions, min(N_SHOWN, len(data.concept_names)))
+        kinds = ("weight", "effect")
+        weight, effects = concept_importances(model, outputs.values, guessed, kinds).values()
+        ranked = rank_concepts(effects, min(N_SHOWN, len(data.concept_names)))
         with torch.no_grad():
             features = model.features(to_model(model, batch.image))
             maps = model.maps_from_features(features, ranked)
@@ -70,7 +70,7 @@ class SeedPictures:
             "concepts": ranked,
             "present": batch.concepts.gather(1, ranked.cpu()) > 0.5,
             "absent": outputs.values.gather(1, ranked) < 0,
-            "contributions": contributions.gather(1, ranked),
+            "effects": effects.gather(1, ranked),
             "labels": batch_labels(batch),
             "predicted": guessed,
         }
@@ -82,7 +82,7 @@ class SeedPictures:
         model = fitted.post_hoc.with_head(fitted.post_hoc.head)
         heads: list[Any] = [control.head for control in fitted.controls]
         model.random_banks = tuple(
-            RandomBank(control.bank.cavs, control.bank.intercepts, head)
+            RandomBank(control.bank.cavs, control.bank.intercepts, head, control.absent_values)
             for control, head in zip(fitted.controls, heads, strict=True)
         )
         content = page_content(

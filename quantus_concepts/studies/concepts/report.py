@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from quantus_concepts.metrics.concepts.names import (
+    AUC_WITHIN,
     BASELINE,
     CEM_GAIN,
     CGIM_CORRELATION,
+    CONCEPT_AUC,
     ITEM,
     OTHER_PARTS,
     PART_SPECIFICITY,
@@ -33,6 +35,7 @@ from quantus_concepts.studies.concepts.comparisons import (
     compare_rivals,
     concepts_of,
     discoveries_of,
+    is_shown_set,
     with_chance,
     with_image_intervals,
     with_own_ranges,
@@ -56,7 +59,7 @@ from quantus_concepts.studies.concepts.terms import (
     shown_names,
     values_name,
 )
-from quantus_concepts.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, knows_classes, with_verdicts
+from quantus_concepts.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
 from quantus_concepts.verdicts import CHANCE as BY_CHANCE
 from quantus_concepts.verdicts import RANKINGS as VERDICTS_BY
 
@@ -78,14 +81,20 @@ ROWS: dict[str, Mapping[float, str] | Mapping[str, str]] = {
     "item_kind": KINDS,
 }
 #: How differences of a metric are written.
-DIFFERENCES = dict.fromkeys([ACCURACY, "CEM", CEM_GAIN, PART_SPECIFICITY, "CLM"], percent) | {CGIM_CORRELATION: number}
+DIFFERENCES = dict.fromkeys([ACCURACY, CONCEPT_AUC, "CEM", CEM_GAIN, PART_SPECIFICITY, "CLM"], percent) | {
+    CGIM_CORRELATION: number
+}
 
 
 def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int, explorer: bool) -> Report:
     """Declare the report of models with these concept `values`; `paper` puts the paper's rows beside ours."""
     frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
     seeds, observed = list(dict.fromkeys(frame["seed"])), collected.observed
-    rows = with_verdicts(with_own_ranges(joined(frame, observed, collected.same_images), observed))
+    rows = joined(frame, observed, collected.same_images)
+    others = (rows["metric"] == CGIM_CORRELATION) & np.array(
+        [not is_shown_set(row) for row in rows.to_dict("records")], dtype=bool
+    )
+    rows = with_verdicts(with_own_ranges(rows[~others], observed))
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
     place: list[Table | Picture] = []
     if not pick(rows, metric="CLM").empty:
@@ -93,7 +102,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     shown = Picture(
         "gallery",
         collected.gallery,
-        "Correctly classified images, below them wrong ones; concepts of the largest contributions to the predicted "
+        "Correctly classified images, below them wrong ones; concepts of the largest effects on the predicted "
         f"class, and their maps. ✓ {whose}, ✗ not; “no …” speaks for the class by being absent.",
         wide=True,
     )
@@ -123,7 +132,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
         Picture(
             "presence_and_place",
             figures.presence_and_place(rows, whose),
-            "The concept ranked first, by three rankings: how much more often it is "
+            "The concept ranked first, by four rankings: how much more often it is "
             f"{whose} than in other images (CEM gain)"
             f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place else ''}.",
         ),
@@ -162,14 +171,15 @@ def verdicts(rows: pd.DataFrame, observed: pd.DataFrame, whose: str) -> list[Ver
     plain = one(rows, model=PLAIN, metric=ACCURACY)
     beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
     present = by_ranking(f"First concept {whose}, beyond prevalence ({CEM_GAIN}, {{}})?", CEM_GAIN, set="all", l=1)
-    correct = one(ours, metric=CEM_GAIN, set="correct", explanation="contribution", l=1)
+    correct = one(ours, metric=CEM_GAIN, set="correct", explanation=VERDICTS_BY[0], l=1)
     question = "Map at its own part, more than random directions (part specificity, α = 1, {})?"
     place = by_ranking(question, PART_SPECIFICITY, alpha=1, l=1)
     question = f"Important where it belongs ({CGIM_CORRELATION}, {{}}; {{counts}})?"
     return [
         Verdict.of(f"Class accuracy{beside}", one(ours, metric=ACCURACY)),
+        Verdict.of("Are the concepts known (concept AUC)?", one(ours, metric=CONCEPT_AUC)),
         *present,
-        Verdict.of(f"In correctly classified images ({CEM_GAIN}, by contribution)?", correct),
+        Verdict.of(f"In correctly classified images ({CEM_GAIN}, by {VERDICTS_BY[0]})?", correct),
         *(place if not pick(ours, metric=PART_SPECIFICITY).empty else []),
         *by_ranking(question, CGIM_CORRELATION, number, item_kind="concept"),
         *gap_verdict(rows),
@@ -186,7 +196,7 @@ def own_range(rows: pd.DataFrame, observed: pd.DataFrame, ranking: str) -> str:
 def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
     """Return the paired differences of models, and of maps and their baselines."""
     compared = compare_answers(collected.observed, collected.same_images)
-    models = {*compared["a"]} if not knows_classes(pick(rows, model=POST_HOC)) else set()
+    models = {*compared["a"]} if doubt(pick(rows, model=POST_HOC)) else set()
     caption = "On the same images, in % and percentage points (CGIM correlation: over classes): the first concept, and "
     caption += f"maps at α = 1. p-values are corrected for all rows (Holm). {NO_ZERO}"
     return comparison_table(
@@ -197,12 +207,14 @@ def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
 def without_verdict(compared: pd.DataFrame, models: Collection[str]) -> pd.DataFrame:
     """Set the verdict on the concepts of some models to "no verdict", and leave out what is no verdict against 0.
 
-    Accuracies are compared all the same. CGIM's two numbers are those of the shared classes, and stand in no other
+    Part specificity is none, nor what a ranking depends on where the zero of the values is. Accuracies are compared all
+    the same. CGIM's two numbers are those of the shared classes, and stand in no other
     table: only their difference is shown.
     """
     of_them = (compared["a"].isin(models) | compared["b"].isin(models)) & (compared["metric"] != ACCURACY)
     of_place = (compared["metric"] == PART_SPECIFICITY) | (compared["b"] == OTHER_PARTS)
-    verdict = np.select([of_them, of_place], [NO_VERDICT, UNKNOWN], "")
+    of_place |= compared["explanation"].fillna("").isin([*RANKINGS][1:])
+    verdict = np.select([of_place, of_them], [UNKNOWN, NO_VERDICT], "")
     of_classes = compared["metric"] == CGIM_CORRELATION
     numbers = {name: compared[name].mask(of_classes) for name in ("value_a", "value_b")}
     return compared.assign(verdict=verdict, **numbers)
@@ -226,16 +238,19 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         if RANDOM not in set(rival.frame["model"]):
             own = with_chance(own, rival.observed)
         of_model[rival.name] = with_verdicts(own)
-    unknowing = [name for name, own in of_model.items() if not knows_classes(own)]
+    unknowing = [name for name, own in of_model.items() if doubt(own)]
     concepts = {name: concepts_of(images) for name, images in tables.items()}
     others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
+    shown = pick(cells, metric=CGIM_CORRELATION)
+    shown = shown[np.array([is_shown_set(row) for row in shown.to_dict("records")], dtype=bool)]
     columns = {
         AGAINST: pick(cells, metric=ACCURACY).assign(metric=AGAINST),
         ACCURACY: pick(cells, metric=ACCURACY),
+        CONCEPT_AUC: pick(cells, metric=CONCEPT_AUC),
         CEM_GAIN: pick(cells, metric=CEM_GAIN, set="all", l=1),
         PART_SPECIFICITY: pick(cells, metric=PART_SPECIFICITY, alpha=1, l=1),
-        CGIM_CORRELATION: pick(cells, metric=CGIM_CORRELATION, item_kind="concept"),
+        CGIM_CORRELATION: shown[shown["item_kind"] == "concept"],
     }
     cells = pd.concat(list(columns.values())[1:], ignore_index=True)
     cells[["verdict", "text"]] = [verdict_and_text(row) for _, row in cells.iterrows()]
@@ -252,7 +267,7 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     if BY_CHANCE in set(cells["text"]):
         caption += (
             " A model without random banks has chance: the share of the commonest class for the accuracy, 0 for CEM "
-            "gain, and where 95 % of the correlations lie when classes are shuffled; part specificity has none."
+            "gain, and where 95 % of the correlations by effect lie when classes are shuffled; others have none."
         )
     if cells["text"].str.endswith("undefined)").any():
         caption += " Undefined: too few classes have a correctly classified image, or the importance does not vary."
@@ -264,7 +279,7 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         )
         every += "only CGIM correlation is over the concepts that all have."
     if unknowing:
-        every += f" No verdict on the concepts of {', '.join(unknowing)}: the accuracy is not above the random range."
+        every += f" No verdict on the concepts of {', '.join(unknowing)}: the concept AUC is not above random banks."
     return [
         Table("models", "All models", cells, ["model"], ["metric", "explanation"], DIFFERENCES, caption),
         comparison_table("models-compared", "Paired differences of all models", differences, DIFFERENCES, every),
@@ -331,7 +346,7 @@ def place_tables(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
     title, caption = (
         "Table 2: concept location (CLM)",
         "How often the strongest α/12 of the map holds the part, in %. Baselines of the maps are for the ranking by "
-        "contribution.",
+        "effect.",
     )
     more = "How much more often the map of the first concept holds its own part than the other visible parts of the "
     more += "same image, in percentage points."
@@ -346,9 +361,9 @@ def importance_tables(rows: pd.DataFrame) -> list[Table]:
     correlation = pick(rows, metric=CGIM_CORRELATION, what=SCORE)
     cosine = pick(rows, metric="CGIM", what=[SCORE, BASELINE])
     title = "Importance and truth (CGIM correlation)"
-    caption = "Mean of Pearson's correlation of importance and truth; 0 is no relation."
-    cgim, mean = "Concept global importance (CGIM)", "Mean cosine of importance and truth. By value and contribution, "
-    mean += "classes without a correctly classified image are left out."
+    caption = "Mean of Pearson's correlation of importance and truth; 0 is no relation. By value over all images."
+    cgim, mean = "Concept global importance (CGIM)", "Mean cosine of importance and truth. By effect, value and "
+    mean += "contribution, classes without a correctly classified image are left out."
     return [
         ranked_table("cgim-correlation", title, correlation, "item_kind", caption, write=number),
         ranked_table("cgim", cgim, cosine, "item_kind", mean, baselines=CGIM_BASELINES, write=number),
@@ -374,11 +389,12 @@ def values_table(rows: pd.DataFrame, values: str) -> Table:
 
 def accuracy_table(rows: pd.DataFrame, trains: bool) -> Table:
     """Return the accuracies of all models, of their concepts, and of the directions on images held back."""
-    metrics = {"accuracy": "classes", "concept accuracy": "concepts", "CAV accuracy": f"directions, {HELD_OUT}"}
+    metrics = {"accuracy": "classes", "concept accuracy": "concepts", CONCEPT_AUC: "concept AUC"}
+    metrics |= {AUC_WITHIN: "within predicted classes", "CAV accuracy": f"directions, {HELD_OUT}"}
     cells = ordered(pick(rows, what=SCORE), metric=metrics, model=[PLAIN, *MODELS, UNTRAINED])
     caption = f"On the test images, in %. {SMALL}"
-    if not knows_classes(pick(rows, model=POST_HOC)):
-        caption += f" The {POST_HOC} is not above random banks: there is no verdict on its concepts."
+    if why := doubt(pick(rows, model=POST_HOC)):
+        caption += f" The {POST_HOC} does not know its concepts ({why}): no score of them is praised."
     if not trains:
         caption += " An untrained network would take another pass over all images: it is not here."
     return Table("accuracy", "Accuracy", cells, ["model"], ["metric"], caption=caption)
@@ -409,7 +425,8 @@ def settings_table(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
 def full_tables(rows: pd.DataFrame, observed: pd.DataFrame) -> list[Table]:
     """Return all correlations by name, as the paper's Tables 6 to 8, and how well the directions know the concepts."""
     tables, passed, fewest = [], set(), 1
-    for ranking in RANKINGS:
+    doubted = bool(doubt(pick(rows, model=POST_HOC)))
+    for ranking in VERDICTS_BY:
         items, found = discoveries_of(rows, observed, ranking)
         fewest = max(fewest, found.fewest)
         passed |= {(ranking, name) for name in items.loc[found.passed, "item"]}
@@ -421,7 +438,7 @@ def full_tables(rows: pd.DataFrame, observed: pd.DataFrame) -> list[Table]:
             if kind == "concept"
             and row["model"] == POST_HOC
             and (row["explanation"], row["item"]) in passed
-            and row["verdict"] != NO_VERDICT
+            and not (doubted and row["value"] > row["random_high"])
             else ""
             for row in scores.to_dict("records")
         ]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
-from captum_concepts.backbones.embedding import embed
+from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer, linear_part
@@ -45,14 +45,15 @@ from quantus_concepts.painted.subject import (
     BACKBONE,
     POST_HOC,
     RANDOM,
+    bank_model,
     folded_batches,
     kept_images,
     small_backbone,
     untrained_networks,
 )
 from quantus_concepts.studies._models.normalised import better_normalised
-from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
-from quantus_concepts.studies.concepts.models import SeedModels
+from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows, is_shown_set
+from quantus_concepts.studies.concepts.models import SeedModels, shuffled_rows
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
 from quantus_concepts.verdicts import ACCURACY
 
@@ -190,6 +191,8 @@ class SeedScores:
                 "decomposition of the concept's value."
             )
         directions = direction_rows(POST_HOC, fitted.post_hoc)
+        if data.class_concepts is not None and not data.by_class:
+            directions += self._shuffled()
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
         plain: list[Row] = []
         if "plain" in tensors:
@@ -197,6 +200,24 @@ class SeedScores:
         plain += self._untrained_accuracy()
         # A table without rows would make the columns of all tables ones of objects.
         return pd.concat([score_table(plain), scores], ignore_index=True) if plain else scores
+
+    def _shuffled(self) -> list[Row]:
+        """Return the range of the CGIM correlation of banks that are fitted as the model's, to shuffled images."""
+        run, data, fitted = self.run, self.run.data, self.run.models
+
+        def fit(train: Embeddings, number: int) -> PostHocCBM:
+            bank = run.settings.fit_bank(train, data.concept_names, number)
+            return bank_model(nn.Identity(), bank, train, data.n_classes, run.settings.values)
+
+        rows = shuffled_rows(
+            fitted.train_set,
+            (run.test_features, data.test.labels),
+            data.class_concepts,
+            fit,
+            n_banks=len(fitted.controls),
+            seed=run.seed,
+        )
+        return [row | {"model": POST_HOC} for row in rows]
 
     def _plain_answers(self, images: Any) -> np.ndarray | None:
         """Return what the network's own classifier answers, where it has one for these classes."""
@@ -353,11 +374,11 @@ def with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFram
 
 
 def _drawn(control: ModelState, draw: int, names: Sequence[str]) -> pd.DataFrame:
-    """Return the CGIM correlation of each concept in one random bank, by explanation."""
+    """Return the CGIM correlation of each concept in one random bank, by explanation; by value over all images."""
     found = [
         pd.DataFrame({"explanation": fields["explanation"], "item": list(names), "value": result.scores})
         for _, fields, result in control.results()
-        if fields["metric"] == CGIM_CORRELATION and fields["item_kind"] == "concept"
+        if fields["metric"] == CGIM_CORRELATION and fields["item_kind"] == "concept" and is_shown_set(fields)
     ]
     # Of no image, as the rows of classes: the columns stay whole numbers.
     nowhere = dict.fromkeys(("image", "label", "predicted"), -1)

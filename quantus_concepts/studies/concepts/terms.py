@@ -12,8 +12,10 @@ from quantus_concepts.metrics.concepts.names import (
     CGIM_CORRELATION,
     CLASS_RECITAL,
     COMMONEST_CONCEPT,
+    CONCEPT_AUC,
     FEATURE_NORM,
     GAUSSIAN,
+    MEAN_PLACE,
     OTHER_IMAGE,
     OTHER_PARTS,
     PART_SPECIFICITY,
@@ -31,13 +33,13 @@ CHANCE, UNTRAINED = "chance", "untrained network"
 MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
 MODEL_COLUMNS = [POST_HOC, PAPER, RANDOM, TRADITIONAL, ORACLE, CHANCE]
 COLOURS = {POST_HOC: "#D55E00", TRADITIONAL: "#0072B2", ORACLE: "#009E73", OTHER_IMAGE: "#CC79A7", GAUSSIAN: "#B8860B"}
-COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666", CHANCE: "#8A8A8A"}
+COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666", CHANCE: "#8A8A8A", MEAN_PLACE: "#44AA99"}
 #: The baselines of the concept location metric.
-BASELINES = (OTHER_PARTS, OTHER_IMAGE, FEATURE_NORM, GAUSSIAN)
+BASELINES = (OTHER_PARTS, OTHER_IMAGE, FEATURE_NORM, GAUSSIAN, MEAN_PLACE)
 #: The baselines of CEM, and of the cosine CGIM.
 CEM_BASELINES, CGIM_BASELINES = (COMMONEST_CONCEPT, CLASS_RECITAL), (SAME_IMPORTANCE,)
 #: Rankings of the concepts, with the letters that the paper writes for them.
-RANKINGS = {"weight": "weight θ", "value": "value u", "contribution": "contribution θ·u"}
+RANKINGS = {"effect": "effect", "value": "value u", "weight": "weight θ", "contribution": "contribution θ·u"}
 SETS = {"all": "all images", "correct": "correctly classified"}
 KINDS = {"concept": "per concept", "class": "per class"}
 #: C and number of images of the concept bank, of the paper's Table 3.
@@ -53,8 +55,12 @@ READING = {
     "other images that show it. A model that names concepts without looking has 0, also one that names the commonest.",
     PART_SPECIFICITY: "CLM less the CLM of the same map at the other visible parts of the same image. "
     + RULE["Part specificity"],
+    CONCEPT_AUC: "How often an image with a concept has a higher value of it than one without: chance is 50 %. The "
+    "mean hides exchanged names, so the concepts above their own range are counted. Within predicted classes a model "
+    "that recites the concepts of its class has 50 %.",
     CGIM_CORRELATION: "Over classes, Pearson's correlation of a concept's importance and its truth: 1 is best, 0 no "
-    "relation. Its scores of one model depend on each other: a single run has no interval.",
+    "relation. The interval leaves out one class at a time. By value it is over all images, by all other rankings over "
+    "the correctly classified ones. " + RULE["CGIM correlation"],
     "CGIM": "The same as a cosine, as in the paper. 0 is not its baseline: truth is never negative, so that the same "
     "importance everywhere scores high.",
     "Own range, by luck": "Where 95 % of random banks lie for the same concept. One concept in 40 lies above it by "
@@ -64,8 +70,9 @@ READING = {
     SAME_IMPORTANCE: "Baseline of the cosine: every concept as important for every class.",
     UNTRAINED: "A linear head on the features of the small network's initial weights.",
     **DIFFERENCES,
-    "Rankings": "Concepts are ranked by the head's weight θ, by the concept value u, or by the contribution θ·u, which "
-    "decides the class. The first table has contribution and value, whatever came out.",
+    "Rankings": "Concepts are ranked by their effect, what the class loses, against the mean of all classes, if the "
+    "concept is set to its absent level; by the concept value u; and, as in the paper, by the head's weight θ and the "
+    "contribution θ·u. The first table has effect and value, whatever came out.",
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
     TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
     ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
@@ -78,8 +85,8 @@ READING = {
     OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
     FEATURE_NORM: "Baseline of CLM: the norm of the backbone's features as map.",
     GAUSSIAN: "Baseline of CLM: one blob at the centre of every image.",
-    "Above, within, below": RULE["Above, within, below"],
-    "No verdict": RULE["No verdict"],
+    MEAN_PLACE: "Baseline of CLM: for each part the region around its mean place in the other images.",
+    **{name: RULE[name] for name in ("Above, within, below", "No verdict", "–", "Blamed")},
     "95 % interval": "In a single run: over the predicted classes (CEM, CLM) or the images (accuracy), without what "
     "another training would change. Over several seeds: Student's t over the seeds, never narrower than the single "
     "runs' errors imply. Seeds on the same photographs: over both images and seeds, for the first concept in all "

@@ -78,7 +78,7 @@ def explain(
         typer.Option(
             min=0,
             max=1000,
-            help="Number of banks of random directions, the baseline of values and contributions.",
+            help="Number of banks of random directions, the baseline of values and effects.",
             rich_help_panel=_WHAT,
         ),
     ] = 39,
@@ -133,6 +133,8 @@ def explain(
             "Expected `--backbone` to be a model that reads texts with `--text`, open_clip:ViT-B-32:openai or "
             f"transformers:CLIPModel:openai/clip-vit-base-patch32 for instance, but got {network!r}."
         )
+    if cbm is None:
+        refuse_without_effect("without --cbm, the file that names a backbone", download=download)
     if not image:
         reason = "without a network of your own: name a photograph"
         refuse_without_effect(reason, layer=layer, weights=weights, mean=mean, std=std, image_size=image_size)

@@ -172,12 +172,12 @@ def clearest_first(views: ClassViews, labels: Tensor) -> list[int]:
 def explained_concept_table(
     views: ClassViews, names: Sequence[str], classes: list[str], p_values: list[float]
 ) -> pd.DataFrame:
-    """Return a row for each image and concept, the largest contribution first."""
-    parts = views.contributions
+    """Return a row for each image and concept, the largest effect first, or contribution where no level is known."""
+    kind, parts = views.kind, views.parts
     shares = views.logits.softmax(1).amax(1)
     rows = []
     for i, name in enumerate(names):
-        # If the classes are the concepts, only one has a contribution: the others are ordered by value.
+        # If the classes are the concepts, only one contributes: the others are ordered by value.
         order = np.lexsort((-views.values[i].numpy(), -parts[i].abs().numpy()))
         for j in order.tolist():
             row = {
@@ -187,10 +187,9 @@ def explained_concept_table(
                 "concept": views.names[j],
                 "value": views.values[i, j].item(),
                 "p_value": p_values[j],
-                "contribution": parts[i, j].item() + 0.0,
+                kind: parts[i, j].item() + 0.0,
             }
-            for what in ("value", "contribution"):
-                ends: Tensor | None = getattr(views, f"random_{what}s")
+            for what, ends in (("value", views.random_values), (kind, views.random_parts)):
                 low, high = (torch.nan, torch.nan) if ends is None else ends[i].tolist()
                 row |= {f"random_{what}_low": low, f"random_{what}_high": high}
             rows.append(row)
@@ -215,9 +214,10 @@ def _printed(table: pd.DataFrame) -> pd.DataFrame:
         place = pd.Series(where, index=table.index, dtype=str)
         return place + " " + low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
 
-    printed = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
+    kind = "effect" if "effect" in table else "contribution"
+    printed = table[["image", "class", "concept", "value", "p_value", kind]].copy()
     printed["concept"] = printed["concept"].map(readable_name)
-    for what in ("value", "contribution"):
+    for what in ("value", kind):
         if table[f"random_{what}_low"].notna().all():
             printed[f"random {what}s"] = spread(what)
     if (table["value_is"] != "").all():
@@ -358,6 +358,7 @@ def _with_classes(
     model: Any = ResidualCBM(PostHocCBM(backbone, bank, head), residual)
     banks = _random_banks(source, bank, middle, lambda bank: split_linear(classifier, bank.cavs, bank.intercepts)[0])
     model.bottleneck.random_banks = model.random_banks = banks
+    model.absent_values = _level(model, middle)
     model.class_names = names
     return model.eval()
 
@@ -386,7 +387,16 @@ def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, source: 
     model = PostHocCBM(backbone, bank, head).eval()
     model.class_names = bank.names
     model.random_banks = _random_banks(source, bank, middle, lambda _: head)
+    # Texts have no images without them.
+    model.absent_values = _level(model, middle) if middle.any() else None
     return model
+
+
+@torch.no_grad()
+def _level(model: PostHocCBM | ResidualCBM, middle: Tensor) -> Tensor:
+    """Return the values of the mean embedding of images without the concepts, which are the mean of their values."""
+    values: Tensor = model.concept_layer(middle[None])[0]
+    return values
 
 
 def _random_banks(

@@ -50,7 +50,9 @@ def option(help: str, panel: str | None = None, *flags: str, **settings: Unpack[
 ONE: OptionSettings = {"min": 1, "max": MANY}
 FOLDER: OptionSettings = {"exists": True, "file_okay": False}
 FILE: OptionSettings = {"exists": True, "dir_okay": False}
-Question = Annotated[str, option("Q1 to Q6, some with commas, or all in one training.", TRAINING)]
+Question = Annotated[
+    str, option("Names of questions with commas, or all in one training; the paper's are Q1 to Q6.", TRAINING)
+]
 Splits = Annotated[int, option("Splits to train and test on.", TRAINING, **ONE)]
 _EPOCHS = "Passes over the training explanations; if none are given 20 with the embedded encoder, else 600."
 ScorerEpochs = Annotated[int | None, option(_EPOCHS, TRAINING, **ONE)]
@@ -151,8 +153,9 @@ def pasta_train(
     data: Annotated[
         Path,
         option(
-            "CSV file with the columns image, explainer, rater, Q1 to Q6 and, if known, label; or a folder: with such "
-            "files, as `pasta sheet` makes one, or with human_annotations.json, as published (ENSTA-U2IS/PASTA).",
+            "CSV file with the columns image, explainer, rater, one for each question and, if known, label; or a "
+            "folder with such files, as `pasta sheet` makes one, or with human_annotations.json, as published "
+            "(ENSTA-U2IS/PASTA). questions.json beside a CSV file says what was asked.",
             RATINGS,
             exists=True,
         ),

@@ -52,23 +52,28 @@ def words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def question_names(text: str) -> tuple[str, ...]:
-    """Read the questions an option names."""
+def question_names(text: str, asked: Sequence[str] = tuple(QUESTIONS)) -> tuple[str, ...]:
+    """Read which of the questions asked an option names."""
     if text.strip().lower() == ALL:
-        return tuple(QUESTIONS)
-    names = words(text)
-    if not names or set(names) - set(QUESTIONS):
+        return tuple(asked)
+    # A question of one's own may have a comma in its name.
+    names = [text.strip()] if text.strip() in asked else words(text)
+    if not names or set(names) - set(asked):
         raise ValueError(
-            f"Expected `--question` to be {ALL} or some of {', '.join(QUESTIONS)} with commas between them "
+            f"Expected `--question` to be {ALL} or some of {', '.join(asked)} with commas between them "
             f"but got {text!r}."
         )
-    return tuple(name for name in QUESTIONS if name in names)
+    return tuple(name for name in asked if name in names)
 
 
 def voted_questions(text: str, ratings: RatedExplanations) -> tuple[str, ...]:
     """Read the questions an option names; all of them are those that have votes."""
-    names = question_names(text)
-    voted = [name for name, missing in zip(QUESTIONS, np.isnan(ratings.votes).all((0, 1)), strict=True) if not missing]
+    names = question_names(text, ratings.questions)
+    voted = [
+        name
+        for name, missing in zip(ratings.questions, np.isnan(ratings.votes).all((0, 1)), strict=True)
+        if not missing
+    ]
     if text.strip().lower() != ALL and set(names) - set(voted):
         raise ValueError(
             f"Expected `--question` to be some of {', '.join(voted)}, the questions with votes in {ratings.name}, but "

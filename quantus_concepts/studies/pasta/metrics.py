@@ -16,7 +16,8 @@ from torch import nn
 from captum_concepts.attributions.methods import build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
 from captum_concepts.support.running import device_of, warn_user
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
+from quantus_concepts.datasets.folders import list_some
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation, Question, low_is_good_in, papers
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
@@ -43,9 +44,23 @@ from quantus_concepts.studies.pasta.material import (
     load_ratings,
     train_classifier,
 )
-from quantus_concepts.studies.pasta.report import banner_of, paper_table, said_section, said_verdicts, table
+from quantus_concepts.studies.pasta.report import (
+    VOTES_READING,
+    banner_of,
+    paper_table,
+    said_section,
+    said_verdicts,
+    table,
+)
 from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, identity_of_ratings, train_on_ratings
-from quantus_concepts.studies.pasta.votes import EXPLAINER, IMAGE, MODALITY, explainer_means, vote_means
+from quantus_concepts.studies.pasta.votes import (
+    EXPLAINER,
+    IMAGE,
+    MODALITY,
+    explainer_means,
+    vote_differences,
+    vote_means,
+)
 
 RISE, MASK_ERROR = "RISE", "MAE"
 #: The correlation of two measures of methods, by their means.
@@ -59,11 +74,12 @@ N_MEASURED = 24
 
 @dataclass(frozen=True)
 class Measured:
-    """Rated explanations with other measures of them (a row each), and how these are related to the votes."""
+    """Rated explanations with other measures of them (a row each), how these go with votes, explainers compared."""
 
     ratings: RatedExplanations
     explanations: pd.DataFrame
     related: pd.DataFrame
+    compared: pd.DataFrame
 
 
 def measure_ratings(
@@ -188,6 +204,7 @@ def run_metrics(
             )
         folder.note(*measured.ratings.notes)
         folder.write("explanations.csv", for_spreadsheets(measured.explanations).to_csv(index=False))
+        folder.write("vote_differences.csv", for_spreadsheets(measured.compared).to_csv(index=False))
     write_report(folder, for_spreadsheets(measured.related), metrics_report(measured), {"device": str(plan.device)})
 
 
@@ -266,6 +283,8 @@ def related(
     """
     columns = {IMAGE: ratings.image_ids, EXPLAINER: ratings.explainer_ids, MODALITY: ratings.modalities}
     votes = dict(zip(ratings.questions, ratings.targets().T, strict=True))
+    if taken := {*columns, *values, *(more or {})} & {*votes}:
+        raise ValueError(f"Expected questions of ratings to be called otherwise than {list_some(sorted(taken))}.")
     explanations = pd.DataFrame({**columns, **votes, **values, **(more or {})})
     questions = [name for name in ratings.questions if explanations[name].notna().any()]
     found = rating_correlations(
@@ -273,7 +292,7 @@ def related(
     )
     parts = [correlation_rows(found).assign(table="8")]
     parts.append(vote_means(ratings, questions).assign(table="11"))
-    parts.append(explainer_means(explanations, [*values, *(more or {})]).assign(table="10"))
+    parts.append(explainer_means(explanations, [*values, *(more or {})], (-math.inf, math.inf)).assign(table="10"))
     shares = [
         {"question": name} | with_baseline(explanations, partial(share_between, column=name), name, seed)
         for name in questions
@@ -284,7 +303,8 @@ def related(
         human = with_baseline(explanations, statistic, SCORER, seed)
         parts.append(pd.DataFrame([human | {"table": "2", "measure": ACROSS}]))
         parts.append(paper_table(2).rename(columns={"row": EXPLAINER}).drop(columns="p"))
-    return Measured(ratings, explanations, pd.concat(parts, ignore_index=True))
+    related_rows = pd.concat(parts, ignore_index=True)
+    return Measured(ratings, explanations, related_rows, vote_differences(ratings, questions))
 
 
 def correlation_rows(found: Sequence[Any]) -> pd.DataFrame:
@@ -327,7 +347,8 @@ def metric_verdicts(measured: Measured) -> list[Verdict]:
 
 def metric_sections(measured: Measured) -> list[Section]:
     """Return the correlations of metrics with the votes, and score and votes by distance from the marked pixels."""
-    sections = [Section("Metrics and votes", [correlation_table(pick(measured.related, table="8"))])]
+    asked = measured.ratings.asked
+    sections = [Section("Metrics and votes", [correlation_table(pick(measured.related, table="8"), asked)])]
     if MASK_ERROR in measured.explanations:
         sections.append(Section("Score and marked pixels", [human_table(measured.related)]))
     return sections
@@ -338,6 +359,7 @@ def metrics_report(measured: Measured) -> Report:
     ratings, related_rows = measured.ratings, measured.related
     scc = pick(related_rows, table="8", measure="SCC")
     questions = names(scc, "question")
+    asked_of = {name: ratings.asked[name] for name in questions}
     figure, _ = dots(
         scc[scc["value"].notna()],
         "metric",
@@ -351,44 +373,47 @@ def metrics_report(measured: Measured) -> Report:
     return Report(
         "PASTA-score: do other metrics follow the votes?",
         # What the raters said comes first, and is left out before any answer.
-        [*said_verdicts(means, ratings)[: max(1, MOST_VERDICTS - len(asked))], *asked],
+        [*said_verdicts(means, measured.compared, ratings)[: max(1, MOST_VERDICTS - len(asked))], *asked],
         Picture(
-            "metrics", figure, "Correlation of metrics with the votes on the same explanations; low is good in Q5."
+            "metrics",
+            figure,
+            f"Correlation of metrics with the votes on the same explanations.{low_is_good_in(asked_of.values())}",
         ),
         [
-            said_section(means, ratings, questions, shares=pick(related_rows, measure=SHARE)),
+            said_section(means, measured.compared, ratings, questions, shares=pick(related_rows, measure=SHARE)),
             *metric_sections(measured),
         ],
         lead=f"{len(ratings):,} explanations of {len(set(ratings.image_ids.tolist())):,} images by "
         f"{len(set(ratings.explainer_ids.tolist()))} explainers.",
         reading={
-            "Random range": "Of correlations: with the votes (or scores) shuffled among all explanations. Of mean "
-            "votes: with the votes on each image shuffled among its explanations.",
+            **VOTES_READING,
+            "Random range": "Of correlations: with the votes (or scores) shuffled among all explanations.",
             "Intervals": "95 % over resampled images with all their explanations; of mean votes over raters and "
             "images, or images alone where it is not known who voted.",
             "Marked pixels": "As the paper's Table 2: here the bird's pixels stand for what people would mark. The "
             "paper calls its two rankings consistent; by the numbers it prints RISE is first of three in one and "
             "second in the other.",
-            **{name: QUESTIONS[name].text for name in questions},
+            **{name: question.reading for name, question in asked_of.items()},
         },
         banner=banner_of(ratings),
-        links={"explanations.csv": "explanations.csv"},
+        links={name: name for name in ("vote_differences.csv", "explanations.csv")},
     )
 
 
-def correlation_table(rows: pd.DataFrame) -> Table:
+def correlation_table(rows: pd.DataFrame, asked: Mapping[str, Question]) -> Table:
     """Return metrics (rows) against questions (columns), with the paper's numbers of the same metrics."""
     printed = pd.concat([paper_table(number_) for number_ in (7, 8, 9)]).assign(metric=lambda of: of["row"])
-    printed = pick(printed, metric=names(rows, "metric"), question=names(rows, "question"))
+    chosen = {name: asked[name] for name in names(rows, "question", list(asked))}
+    printed = pick(printed, metric=names(rows, "metric"), question=papers(chosen.values()))
     frame = pd.concat([rows, printed.assign(measure="paper, " + printed["measure"])], ignore_index=True)
     caption = (
         "As the paper's Tables 7 to 9. SCC: Spearman's, 95 % intervals; PCC: Pearson's. The CSV has random ranges; "
-        "paper: of its own data and classifiers. Low is good in Q5."
+        f"paper: of its own data and classifiers.{low_is_good_in(chosen.values())}"
     )
     orders = {
         "metric": names(rows, "metric"),
         "measure": ["SCC", "paper, SCC", "PCC", "paper, PCC"],
-        "question": list(QUESTIONS),
+        "question": list(chosen),
     }
     title = "Correlation of metrics and votes"
     return table("correlations", title, frame, "metric measure", "question", caption, number, **orders)

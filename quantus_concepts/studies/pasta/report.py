@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import Question, low_is_good_in, papers
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional import paired_difference
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
+from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
 from quantus_concepts.studies._kit.report import (
     Picture,
@@ -50,7 +51,8 @@ from quantus_concepts.studies.pasta.scorers import (
     shuffled_ranges,
     splits_interval,
 )
-from quantus_concepts.studies.pasta.votes import EXPLAINER, rater_agreement, vote_means
+from quantus_concepts.studies.pasta.votes import EXPLAINER, rater_agreement, turned, vote_means
+from quantus_concepts.verdicts import ALPHA, difference_verdict
 
 #: Order of the rows.
 MODELS = (SCORER, HUMAN, SIMULATED_HUMAN, CEILING, SHUFFLED)
@@ -81,6 +83,18 @@ READING = {
     "Intervals": "Student's 95 % intervals over splits, of SCC and QWK on Fisher's z; none below 3 splits. Splits "
     "share explanations, so intervals show how much the choice of images and explainers matters. Only the "
     "p-values of differences are corrected for the number of comparisons.",
+}
+#: How differences of votes are read, and the random range of mean votes.
+VOTES_READING = {
+    "Difference of votes": "Between two explainers, on the images that both explain: by the same rater where it is "
+    "known who voted, else of the mean vote. What makes a rater strict or an image easy cancels, so that a difference "
+    "can be clear where the intervals of the two means overlap. Its 95 % interval is the widest of three: over images, "
+    "over raters, and over both.",
+    "Not shown": "The p-value of a difference of votes, corrected for all pairs of explainers of its question (Holm), "
+    f"is above {ALPHA:g}: the difference may be luck. That does not show that the two are equal.",
+    "Mean votes": "They have no verdict: their intervals hold how strict raters and how easy images are, which cancels "
+    "in a difference. Columns random_low and random_high of the CSV file: where 95 % of means lie with the votes on "
+    "each image shuffled among its explanations.",
 }
 TRAINED_RANGE = "The 95 % interval over the same splits of scorers that were trained on shuffled votes."
 SHUFFLED_RANGE = "Where 95 % of the means over splits lie when the votes on the test explanations are shuffled."
@@ -174,7 +188,7 @@ def training_report(
     links: Sequence[str] = (),
 ) -> Report:
     """Declare the report of a training: what people said comes `first`, then the agreement of scorers, then `more`."""
-    questions = names(frame, "question", list(QUESTIONS))
+    questions = names(frame, "question", ratings.questions)
     scored = pick(scores, model=SCORER)
     is_controlled = SHUFFLED in set(frame["model"])
     means = with_shuffled_range(
@@ -192,14 +206,14 @@ def training_report(
         "agreement",
         dots(scc, "question", "model", label=label, percent=False, reference=0)[0],
         f"Agreement with the joined votes (by {plan.votes}) on explanations whose {known}, "
-        f"mean over {n_splits} split{'s' * (n_splits > 1)}. Low is good in Q5.",
+        f"mean over {n_splits} split{'s' * (n_splits > 1)}.{low_is_good_in(ratings.asked[name] for name in questions)}",
     )
     sections = [
         first[1],
         Section(
             "Agreement with the votes",
             [
-                table_1(means, questions, None if ratings.simulated else encoder.name),
+                table_1(means, questions, papers(ratings.asked.values()), None if ratings.simulated else encoder.name),
                 explainer_picture(scored),
             ],
         ),
@@ -216,11 +230,11 @@ def training_report(
         f"{n_splits} split{'s' * (n_splits > 1)}, the first of which: {split.summary()} "
         "The scorer that is written learned from all explanations.",
         reading={
+            **VOTES_READING,
             **READING,
-            "Random range": f"{TRAINED_RANGE if is_controlled else SHUFFLED_RANGE} Of mean votes: with the votes on "
-            "each image shuffled among its explanations.",
+            "Random range": TRAINED_RANGE if is_controlled else SHUFFLED_RANGE,
         }
-        | {name: QUESTIONS[name].text for name in questions},
+        | {name: ratings.asked[name].reading for name in questions},
         banner=banner_of(ratings, encoder),
         links={f"{name}.csv": f"{name}.csv" for name in links},
     )
@@ -242,8 +256,8 @@ def ceiling_text(value: float) -> str:
     return f"raters hardly agree, {text}" if value < HARDLY else text
 
 
-def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) -> Table:
-    """Return ours in the form of the paper's Table 1, the paper's where comparable, and SCC within each kind."""
+def table_1(means: pd.DataFrame, questions: Sequence[str], comparable: Sequence[str], encoder: str | None) -> Table:
+    """Return ours in the form of the paper's Table 1, the paper's of `comparable` questions, and SCC in each kind."""
     of_kind = pick(means, measure="SCC", modality=list(KINDS), model=[SCORER, SHUFFLED])
     kinds = {kind: f"SCC, {name} alone" for kind, name in KINDS.items()}
     parts = [
@@ -251,7 +265,8 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) 
         of_kind.assign(label=of_kind["model"], measure=of_kind["modality"].map(kinds)),
     ]
     if encoder is not None:
-        printed = pick(paper_table(1), row=["human", *([encoder] if encoder in PRESETS else [])])
+        beside = ["human", *([encoder] if encoder in PRESETS else [])]
+        printed = pick(paper_table(1), row=beside, question=list(comparable))
         parts.append(printed.assign(label="paper, " + printed["row"]))
     frame = pick(pd.concat(parts, ignore_index=True), question=list(questions))
     title = "Agreement with the votes on test explanations, as the paper's Table 1"
@@ -259,7 +274,7 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) 
         "Small numbers are 95 % intervals over splits. MSE: lower is better. Alone: the order of all explanations may "
         "come from one kind being rated higher, that within a kind does not."
     )
-    if encoder is not None:
+    if encoder is not None and set(comparable) & set(questions):
         caption += f" paper: {SOURCE}, Table 1, mean ± deviation over 5 splits of its 21,110 rated explanations."
     orders = {
         "measure": [*MEASURES, *kinds.values()],
@@ -326,23 +341,34 @@ def curves_picture(trained: Mapping[int, Trained]) -> Picture:
 ROOM = 20
 
 
-def best_first(means: pd.DataFrame, question: str) -> pd.DataFrame:
-    """Return the mean votes on a question, the best first."""
-    rows = pick(means, measure=question).dropna(subset=["value"])
-    return rows.sort_values("value", ascending=QUESTIONS[question].low_is_good, kind="stable")
+def best_first(means: pd.DataFrame, question: Question) -> pd.DataFrame:
+    """Return the mean votes on a question, the best first, without a range: what they are held against is paired."""
+    rows = pick(means, measure=question.name).dropna(subset=["value"])
+    rows = rows.drop(columns=["random_low", "random_high"])
+    return rows.sort_values("value", ascending=question.low_is_good, kind="stable")
 
 
-def said_verdicts(means: pd.DataFrame, ratings: RatedExplanations) -> list[Verdict]:
-    """Say which explainers the raters of the first question liked best and least."""
+def said_verdicts(means: pd.DataFrame, compared: pd.DataFrame, ratings: RatedExplanations) -> list[Verdict]:
+    """Say how the best explainer of the first question differs from the last and the second, and their mean votes."""
     if not len(means):
         return []
-    question = means["measure"].iloc[0]
+    question = ratings.asked[means["measure"].iloc[0]]
     rows = best_first(means, question).to_dict("records")
-    ends = [rows[0], rows[-1]] if len(rows) > 1 else rows
     who = "Simulated raters" if ratings.simulated else "People"
-    return [
+    about = f"{question.name}; low is good" if question.low_is_good else question.name
+    order = [row[EXPLAINER] for row in rows]
+    pairs = turned(pick(compared, what=question.name, a=order, b=order), order)
+    verdicts = []
+    for place, name in dict([("the last", order[-1]), ("the second", order[1])][: len(order) - 1]).items():
+        row = one(pairs.assign(value=pairs["difference"]), a=order[0], b=name)
+        if row is not None:
+            text = f"{who} on {order[0]}, the best, less {name}, {place} of {len(order)} explainers"
+            said = difference_verdict(row)
+            verdicts.append(Verdict.of(f"{text} (paired difference of votes, {about})", row, write=number, text=said))
+    ends = [rows[0], rows[-1]] if len(rows) > 1 else rows
+    return verdicts + [
         Verdict.of(
-            f"{who} on {row[EXPLAINER]}, {place} of {len(rows)} explainers (mean vote, {question})", row, write=number
+            f"{who} on {row[EXPLAINER]}, {place} of {len(rows)} explainers (mean vote, {about})", row, write=number
         )
         for row, place in zip(ends, ("the best", "the last"), strict=False)
     ]
@@ -350,26 +376,48 @@ def said_verdicts(means: pd.DataFrame, ratings: RatedExplanations) -> list[Verdi
 
 def said_section(
     means: pd.DataFrame,
+    compared: pd.DataFrame,
     ratings: RatedExplanations,
     questions: Sequence[str],
     votes: str = "mode",
     shares: pd.DataFrame | None = None,
 ) -> Section:
-    """Return the mean votes by explainer, and the agreement of the raters."""
-    question = questions[0]
+    """Return explainers compared in pairs, the mean votes by explainer, and the agreement of the raters."""
+    question = ratings.asked[questions[0]]
     first = best_first(means, question)
-    ends = first if len(first) <= ROOM else pd.concat([first.head(ROOM // 2), first.tail(ROOM // 2)])
-    low = "low" if QUESTIONS[question].low_is_good else "high"
-    what = "best and worst explainers" if len(first) > ROOM else "explainers"
+    is_long = len(first) > ROOM
+    ends = first if not is_long else pd.concat([first.head(ROOM // 2), first.tail(ROOM // 2)])
+    low = "low" if question.low_is_good else "high"
+    what = "best and worst explainers" if is_long else "explainers"
     picture = Picture(
         "said",
-        dots(ends, EXPLAINER, label=f"mean vote on {question} ({low} is good)", percent=False)[0],
+        dots(ends, EXPLAINER, label=f"mean vote on {question.name} ({low} is good)", percent=False)[0],
         f"What the raters said of the {what}: mean votes with 95 % intervals.",
     )
+    pairs = compared_table(means, compared, ratings, questions)
     shown = said_table(means, ratings, questions, votes, shares)
     heading = "What the simulated raters said" if ratings.simulated else "What people said"
-    is_long = len(first) > ROOM
-    return Section(heading, [picture, *([] if is_long else [shown])], [shown] if is_long else [])
+    return Section(heading, [pairs, picture, *([] if is_long else [shown])], [shown] if is_long else [])
+
+
+def compared_table(
+    means: pd.DataFrame, compared: pd.DataFrame, ratings: RatedExplanations, questions: Sequence[str]
+) -> Table:
+    """Return the differences between explainers, each question's best first: as many as a table has room for."""
+    orders = {name: best_first(means, ratings.asked[name])[EXPLAINER].tolist() for name in questions}
+    pairs = pd.concat(turned(pick(compared, what=name, a=of, b=of), of) for name, of in orders.items())
+    best = pd.concat(pick(pairs, what=name, a=of[:1]) for name, of in orders.items())
+    of_first = pick(best, what=questions[0])
+    ends = pd.concat([of_first.head(ROOM // 2), of_first.tail(ROOM // 2)])
+    rows = next((rows for rows in (pairs, best, of_first) if len(rows) <= ROOM), ends)
+    known = "by the same raters on the same images" if ratings.raters else "on the same images (mean vote on each)"
+    caption = (
+        f"Votes {known}, {MIN_VOTE} to {MAX_VOTE}; the first is the one rated better on average."
+        f"{low_is_good_in(ratings.asked[name] for name in questions)} p-values are corrected for all pairs of "
+        "explainers of a question (Holm); vote_differences.csv has all pairs and questions."
+    )
+    title = "Explainers compared: difference of votes"
+    return comparison_table("explainers-compared", title, rows.reset_index(drop=True), number, caption)
 
 
 def said_table(
@@ -380,7 +428,7 @@ def said_table(
     shares: pd.DataFrame | None,
 ) -> Table:
     """Return mean votes by explainer (row) and question (column), and the agreement of the raters."""
-    order = best_first(means, questions[0])[EXPLAINER].tolist()
+    order = best_first(means, ratings.asked[questions[0]])[EXPLAINER].tolist()
     kinds = vote_means(ratings, questions, np.array([f"all {KINDS[kind]}" for kind in ratings.modalities]))
     parts = [with_texts(means.assign(question=means["measure"]), number)]
     if kinds[EXPLAINER].nunique() > 1:
@@ -397,8 +445,10 @@ def said_table(
     frame = pd.concat(parts, ignore_index=True)
     over = "raters and images" if ratings.raters else "images; it is not known who gave which vote"
     caption = (
-        f"Means of single votes, {MIN_VOTE} to {MAX_VOTE}. Small numbers are 95 % intervals over {over}. Low is good "
-        "in Q5. Reliability: 0 if raters agree by chance alone, 1 if they all say the same."
+        f"Means over explanations of the mean vote on each, {MIN_VOTE} to {MAX_VOTE}: each explanation counts once, "
+        f"however many voted on it. Small numbers are 95 % intervals over {over}."
+        f"{low_is_good_in(ratings.asked[name] for name in questions)} Reliability: 0 if raters agree by chance alone, "
+        "1 if they all say the same."
     )
     orders = {EXPLAINER: [*order, *frame[EXPLAINER]], "question": questions}
     return table("said", "Mean vote by explainer", frame, EXPLAINER, "question", caption, number, **orders)

@@ -23,12 +23,12 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable_files,
 )
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, Question
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.labels import label_place
-from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer import Scorer, question_of
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
@@ -74,14 +74,15 @@ def run_score(
         labels = None if scorer.labels is None else [file.label or None for file in usable]
         votes = scorer.score(embeddings.to(scorer.device), labels, clip=clip).cpu().numpy()
         frame = pd.DataFrame(votes, columns=list(scorer.questions))
-        scores = sort_explanations(_score_frame(files, frame), scorer.questions[0])
-        mixture = mixture_of(scores.sort_index(), scorer.questions[0])
+        asked = {name: question_of(scorer, name) for name in scorer.questions}
+        scores = sort_explanations(_score_frame(files, frame), asked[scorer.questions[0]])
+        mixture = mixture_of(scores.sort_index(), asked[scorer.questions[0]])
         texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
         folder.write("scores.csv", for_spreadsheets(scores.assign(**texts)).to_csv(index=False))
         for remark in _remarks(files, usable, scorer):
             folder.note(remark)
             typer.echo(f"Note: {printable(remark)}", err=True)
-        means = by_explainer(scores.sort_index(), scorer.questions, mixture)
+        means = by_explainer(scores.sort_index(), asked, mixture)
     settings = {
         name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)
     }
@@ -114,18 +115,17 @@ def make_embedder(
     return embedder_for(scorer, loaded, **settings)
 
 
-def sort_explanations(frame: pd.DataFrame, question: str) -> pd.DataFrame:
+def sort_explanations(frame: pd.DataFrame, question: Question) -> pd.DataFrame:
     """Sort explanations: the best first, those without a score last; the index is that of the file."""
-    low_is_good = question_named(question).low_is_good
-    return frame.sort_values(question, ascending=low_is_good, kind="stable", na_position="last")
+    return frame.sort_values(question.name, ascending=question.low_is_good, kind="stable", na_position="last")
 
 
-def mixture_of(scores: pd.DataFrame, question: str) -> Mixture | None:
+def mixture_of(scores: pd.DataFrame, question: Question) -> Mixture | None:
     """Return the best explainer of each image; None with a single explainer."""
     explainers = list(dict.fromkeys(scores["explainer"]))
     if len(explainers) < 2:
         return None
-    table = by_image(scores, question)
+    table = by_image(scores, question.name)
     return best_explainer({name: table[name].to_numpy() for name in explainers}, question)
 
 
@@ -140,11 +140,12 @@ def _images(scores: pd.DataFrame) -> pd.Series:
     return scores["dataset"] + "_" + scores["image_id"]
 
 
-def by_explainer(scores: pd.DataFrame, questions: Sequence[str], mixture: Mixture | None) -> pd.DataFrame:
+def by_explainer(scores: pd.DataFrame, asked: Mapping[str, Question], mixture: Mixture | None) -> pd.DataFrame:
     """Return for each explainer, the best mean first, its number of scores, means and deviations, wins and ties."""
+    questions = list(asked)
     means = explainer_means(scores.assign(**{IMAGE: _images(scores)}), questions)
     first = pick(means, measure=questions[0])
-    ascending = question_named(questions[0]).low_is_good
+    ascending = asked[questions[0]].low_is_good
     order = first.sort_values("value", ascending=ascending, na_position="last")["explainer"].tolist()
     parts = [first[["explainer", "n"]].rename(columns={"n": "value"}).assign(measure=COUNT), means.drop(columns="n")]
     if mixture is not None:
@@ -274,6 +275,7 @@ def score_report(
 ) -> Report:
     """Declare the report; with a `reason` it gives no verdict."""
     questions = scorer.questions
+    asked = {name: question_of(scorer, name) for name in questions}
     first, ranked = questions[0], scores[scores[questions[0]].notna()]
     rated = pick(means, measure=first)
     rated = rated[rated["value"].notna()]
@@ -284,7 +286,7 @@ def score_report(
         Verdict.of(f"How is {row['explainer']} rated? (mean {first}, 1 to 5)", row, write=number)
         for row in shown.to_dict("records")
     ]
-    low = "low" if question_named(first).low_is_good else "high"
+    low = "low" if asked[first].low_is_good else "high"
     drawn = rated.head(EXPLAINERS_SHOWN)
     drawn = drawn.drop(columns=["random_low", "random_high"]) if reason else drawn
     picture = dots(drawn, "explainer", label=f"mean predicted {first} ({low} is good)", percent=False)
@@ -313,16 +315,13 @@ def score_report(
         verdicts,
         Picture("explainers", picture[0], "Mean predicted rating of each explainer, the best first."),
         [
-            Section("Explainers", [_table_of_explainers(means, questions), *compared, *wins]),
+            Section("Explainers", [_table_of_explainers(means, asked), *compared, *wins]),
             Section("Best and worst", [part for part in cards if part.cards]),
         ],
         lead=f"{len(ranked):,} explanations of {ranked['image_id'].nunique():,} images; {first}: median "
         f"{number(ranked[first].median())}, from {number(ranked[first].min())} to {number(ranked[first].max())}.",
         reading={
-            **{
-                name: question_named(name).text + " Low is good." * question_named(name).low_is_good
-                for name in questions
-            },
+            **{name: question.reading for name, question in asked.items()},
             "Intervals": "95 % intervals of the mean over images. ± is the deviation over explanations.",
             "Random range": "Where 95 % of an explainer's means lie with the explanations of each image shuffled among "
             "the explainers: within it an explainer is rated as any other.",
@@ -352,15 +351,15 @@ def _differences(scores: pd.DataFrame, rated: pd.DataFrame, question: str) -> li
     return [comparison_table("from-best", title, compared, number, caption)] if len(compared) else []
 
 
-def _table_of_explainers(means: pd.DataFrame, questions: Sequence[str]) -> Table:
+def _table_of_explainers(means: pd.DataFrame, asked: Mapping[str, Question]) -> Table:
     texts = []
     for row in means.to_dict("records"):
-        if row["measure"] in questions:
+        if row["measure"] in asked:
             deviation = "" if math.isnan(row["deviation"]) else f" ± {number(row['deviation'])}"
             texts.append(f"{number(row['value'])}{deviation}")
         else:
             texts.append(f"{row['value']:.0f}" + (f" + {row['ties']:.0f} tied" if row["ties"] > 0 else ""))
-    arrows = {name: f"{name} {'↓' if question_named(name).low_is_good else '↑'}" for name in questions}
+    arrows = {name: f"{name} {'↓' if question.low_is_good else '↑'}" for name, question in asked.items()}
     shown = means.assign(text=texts, measure=means["measure"].replace(arrows))
     title = "Predicted ratings, 1 to 5: mean ± deviation"
     return Table("by-explainer", title, shown, ["explainer"], ["measure"], number, "↑ high is good, ↓ low is good.")

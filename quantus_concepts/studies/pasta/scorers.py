@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.support.running import progress
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, Explanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation, papers
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.rated_file import PREDICTED
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
@@ -34,7 +34,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies.pasta.votes import N_SHUFFLED, ranking, vote_means
+from quantus_concepts.studies.pasta.votes import N_SHUFFLED, ranking, vote_differences, vote_means
 
 SCORER, SHUFFLED, CEILING = "PASTA-score", "shuffled votes", "ceiling"
 HUMAN, SIMULATED_HUMAN = "one annotator", "one simulated rater"
@@ -76,10 +76,9 @@ class Plan:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     progress: bool = False
 
-    @property
-    def columns(self) -> list[int]:
-        """Places of the questions among the six."""
-        return [list(QUESTIONS).index(name) for name in self.questions]
+    def columns(self, ratings: RatedExplanations) -> list[int]:
+        """Return the places of the questions among those of ratings."""
+        return [ratings.questions.index(name) for name in self.questions]
 
     def splits(self, ratings: RatedExplanations) -> dict[int, Split]:
         """Return splits by seed; no image and no explainer is in two parts. Raises where there are too few."""
@@ -122,7 +121,7 @@ class Material:
         if plan.label_names is not None:
             names = [label or None for label in ratings.labels.tolist()]
             labels = label_indices(plan.label_names, names, len(ratings))
-        return cls(folder, plan, embeddings, ratings.targets(plan.votes)[:, plan.columns], labels)
+        return cls(folder, plan, embeddings, ratings.targets(plan.votes)[:, plan.columns(ratings)], labels)
 
     def key(self, votes: np.ndarray, split: Split, seed: int, *more: object) -> list[object]:
         """Return all that a training depends on."""
@@ -249,7 +248,7 @@ def rater_rows(ratings: RatedExplanations, plan: Plan) -> pd.DataFrame:
     """Return how single raters agree with the joined vote, and the ceiling: exact where expected votes are known."""
     rater, rows = SIMULATED_HUMAN if ratings.simulated else HUMAN, list[Row]()
     for seed, split in plan.splits(ratings).items():
-        for column, question in zip(plan.columns, plan.questions, strict=True):
+        for column, question in zip(plan.columns(ratings), plan.questions, strict=True):
             votes = ratings.votes[split.test, :, column]
             about: Row = {"question": question, "seed": seed, "modality": "all"}
             if (human := human_figures(votes, plan.votes)) is not None:
@@ -321,6 +320,7 @@ def _describe(
     labels = None if plan.label_names is None else [label or None for label in ratings.labels.tolist()]
     scores = pd.DataFrame(scorer.score(embeddings, labels).cpu().numpy(), columns=list(scorer.questions))
     by_explainer = scores.groupby(ratings.explainer_ids).mean()
+    compared = vote_differences(ratings, scorer.questions)
     means = vote_means(ratings, scorer.questions)
     own = pick(frame, model=SCORER, modality="all", measure=list(PAPER_MEASURES))
     figures_of = own.groupby(["question", "measure"])["value"].mean()
@@ -335,8 +335,16 @@ def _describe(
         "concept_names": sorted(concepts),
         # Means over the splits, on explanations that their scorers had not seen; this one has seen all.
         "figures": {name: figures_of[name].to_dict() for name in scorer.questions},
-        "ranking": {name: ranking(means, by_explainer[name].to_dict(), name) for name in scorer.questions},
+        "ranking": {name: ranking(means, compared, by_explainer[name].to_dict(), name) for name in scorer.questions},
+        # The paper's need no word.
+        **({"asked": asked} if (asked := own_questions(ratings, scorer.questions)) else {}),
     }
+
+
+def own_questions(ratings: RatedExplanations, questions: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return wording and direction of the questions that are not the paper's, as a scorer keeps them."""
+    chosen = [ratings.asked[name] for name in questions if name not in papers(ratings.asked.values())]
+    return {question.name: {"text": question.text, "low_is_good": question.low_is_good} for question in chosen}
 
 
 def cached_arrays(

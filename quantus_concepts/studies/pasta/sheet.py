@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     usable_files,
 )
 from quantus_concepts.datasets.ratings.explanations import MapExplanation, question_named
-from quantus_concepts.datasets.ratings.table import EXPLANATIONS, IMAGES
+from quantus_concepts.datasets.ratings.table import EXPLANATIONS, IMAGES, WORDINGS
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.pasta.cards import MEGABYTE, RATING_PAGE, Gallery, encode_image, shown_picture
 from quantus_concepts.studies.pasta.material import words
@@ -103,6 +104,7 @@ def write_sheet(
         colours=any(file.modality == "map" for file in files),
     )
     _write_files(folder, files, picture_size)
+    folder.write(WORDINGS, json.dumps({name: _wording(name) for name in questions}, indent=2) + "\n")
     folder.write(RATING_PAGE, page)
     left_out = [file for file in checked if file.note]
     lines = [
@@ -115,6 +117,12 @@ def write_sheet(
     ]
     for line in lines:
         typer.echo(printable(line))
+
+
+def _wording(name: str) -> dict[str, Any]:
+    """Return what the page asks, as a table of ratings finds it beside itself."""
+    question = question_named(name)
+    return {"text": question.text, "low_is_good": question.low_is_good}
 
 
 def _question_fields(name: str) -> dict[str, Any]:

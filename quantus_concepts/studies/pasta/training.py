@@ -17,7 +17,7 @@ from torch import nn
 from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS, build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
 from captum_concepts.support.running import device_of, seeded_generators
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.statistics.intervals import relation, t_interval
 from quantus_concepts.metrics.faithfulness import Faithfulness
@@ -46,7 +46,7 @@ from quantus_concepts.studies.pasta.report import (
     training_report,
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings
-from quantus_concepts.studies.pasta.votes import vote_means
+from quantus_concepts.studies.pasta.votes import vote_differences, vote_means
 from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN
 
 #: The scorer that was trained on all ratings.
@@ -69,7 +69,8 @@ def run_training(
     with warnings_as_notes(folder):
         outcome = train_on_ratings(folder, ratings, embedder, plan, labels)
         means = vote_means(ratings, plan.questions)
-        tables = {"votes": means, "scores": outcome.scores}
+        compared = vote_differences(ratings, plan.questions)
+        tables = {"vote_differences": compared, "votes": means, "scores": outcome.scores}
         if birds is not None:
             used = use_score(folder, outcome.scorer, embedder, birds, plan, epochs, n_masks)
             tables |= used.frames
@@ -89,7 +90,10 @@ def run_training(
         ratings,
         plan,
         embedder.encoder,
-        first=(said_verdicts(means, ratings), said_section(means, ratings, plan.questions, plan.votes)),
+        first=(
+            said_verdicts(means, compared, ratings),
+            said_section(means, compared, ratings, plan.questions, plan.votes),
+        ),
         more=([] if used is None else use_verdicts(used), sections),
         links=tuple(tables),
     )
@@ -313,7 +317,7 @@ def use_verdicts(used: Uses) -> list[Verdict]:
 
 def ranked_rows(scored: pd.DataFrame, ratings: RatedExplanations, question: str) -> dict[str, list[GalleryRow]]:
     """Return the best and the worst explanation of the explainers at either end, the best and the worst first."""
-    low_is_good = QUESTIONS[question].low_is_good
+    low_is_good = ratings.asked[question].low_is_good
     ranked = pick(scored, question=question).sort_values("score", ascending=low_is_good, kind="stable")
     ends = {"best": ranked, "worst": ranked[::-1]}
     count = min(N_RANKED, max(1, ranked["explainer"].nunique() // 2))

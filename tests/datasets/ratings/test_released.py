@@ -226,3 +226,12 @@ def test_nothing_of_a_modality_and_no_ratings_are_named(tmp_path):
     (folder / "human_annotations.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"human_annotations\.json"):
         PastaRatings(folder)
+
+
+def test_what_nobody_was_asked_is_not_missing(tmp_path):
+    folder = write_pasta_release(tmp_path)
+    records = read_records(folder)
+    for record in records:
+        record["Annotation"] = [{name: answers[name] for name in ("Q1", "Q2")} for answers in record["Annotation"]]
+    write_records(folder, records)
+    assert not any("missing" in note for note in PastaRatings(folder).notes)

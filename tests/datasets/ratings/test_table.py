@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from quantus_concepts.datasets import PastaRatings
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, Question, papers
 
 HEADER = "image,explainer,rater,label,Q1,Q5"
 ROWS = (
@@ -54,8 +55,8 @@ def test_votes_and_files_are_those_of_the_rows(write: Callable[..., Path]) -> No
     # The second axis is that of the raters, whoever rated what.
     assert rated.raters == ("Anna", "Ben")
     np.testing.assert_array_equal(rated.votes[..., 0], [[4, 5], [1, nan], [nan, 2], [3, nan]])
-    np.testing.assert_array_equal(rated.votes[..., 4], [[nan, 2], [3, nan], [nan, nan], [3, nan]])
-    assert np.isnan(rated.votes[..., 1]).all()
+    np.testing.assert_array_equal(rated.votes[..., 1], [[nan, 2], [3, nan], [nan, nan], [3, nan]])
+    assert rated.questions == ("Q1", "Q5")
     np.testing.assert_array_equal(rated.explanations[1].map, np.load(path.parent / "explanations/LIME/b.npy"))
     assert rated.explanations[2].values == {"fur": 0.5, "beak": -1.0}
     # Maps are drawn anew where asked for.
@@ -100,7 +101,7 @@ def test_files_of_several_raters_in_a_folder(write: Callable[..., Path]) -> None
     (folder / "late.csv").write_text("\n".join((HEADER, ROWS[0] + "4", *ROWS[2:])))
     rated = PastaRatings(folder)
     assert (rated.name, len(rated), rated.raters) == (folder.name, 4, ("Anna", "Ben"))
-    np.testing.assert_array_equal(rated.votes[0, 0, [0, 4]], [4, 4])
+    np.testing.assert_array_equal(rated.votes[0, 0], [4, 4])
     (folder / "other.csv").write_text("\n".join((HEADER, ROWS[0].replace("4", "1"))))
     with pytest.raises(ValueError, match=r"another rating of 'Anna' for the same explanation .*other.csv, line 2"):
         PastaRatings(folder)
@@ -115,8 +116,10 @@ def test_as_spreadsheets_write_it(write: Callable[..., Path]) -> None:
     ("lines", "message"),
     [
         (("image,method,rater,Q1", "a.jpg,LIME,Anna,3"), "lacks columns: explainer"),
-        (("image,explainer,rater,score", "a.jpg,LIME,Anna,3"), "lacks columns: one of Q1 to Q6"),
-        (("image,explainer,rater,Q1,Question 2", "a.jpg,LIME,Anna,3,3"), "not called Q1 to Q6: Question 2"),
+        (("image,explainer,rater,label", "a.jpg,LIME,Anna,cat"), "lacks a column of votes"),
+        (("image,explainer,rater,Q1,modality", "a.jpg,LIME,Anna,3,3"), "called otherwise than 'modality'"),
+        (("image,explainer,rater,Q1,", "a.jpg,LIME,Anna,3,3"), "called otherwise than ''"),
+        (("image,explainer,rater,Q1,Remark", "a.jpg,LIME,Anna,3,nice"), "'nice' is no vote .*Remark.*questions.json"),
         ((HEADER, "a.jpg,LIME,Anna,cat,good,0", "a.jpg,LIME,Ben,cat,6,3.5"), "4 faults: 'good' is no vote .line 2, Q1"),
         ((HEADER, "a.jpg,LIME,,cat,3,3"), "1 faults: no rater .line 2"),
         ((HEADER, ROWS[0], ROWS[0].replace("4", "3")), "another rating of 'Anna' for the same explanation .line 3"),
@@ -133,6 +136,57 @@ def test_as_spreadsheets_write_it(write: Callable[..., Path]) -> None:
 def test_what_is_wrong_is_named(write: Callable[..., Path], lines: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PastaRatings(write(*lines))
+
+
+def test_questions_are_those_of_the_study(write: Callable[..., Path]) -> None:
+    rated = PastaRatings(
+        write("image,explainer,rater,Clarity,Q5,trust", "a.jpg,LIME,Anna,4,2,", "b.png,LIME,Ben,5,1,3")
+    )
+    assert rated.questions == ("Clarity", "Q5", "trust")
+    np.testing.assert_array_equal(rated.targets(), [[4, 2, np.nan], [5, 1, 3]])
+    # Nobody said that Q5 is the paper's: neither its wording nor its direction is taken.
+    assert [question.text for question in rated.asked.values()] == [""] * 3
+    assert not any(question.low_is_good for question in rated.asked.values())
+    assert rated.select([1]).questions == rated.questions
+    (note,) = (note for note in rated.notes if "wording" in note)
+    assert note.startswith("The wording of Clarity, Q5, trust is not known, and high is taken as good: questions.json")
+    # Only what was asked can be missing.
+    (missing,) = (note for note in rated.notes if "missing" in note)
+    assert missing == "Votes are missing: trust in 1 of 2 explanations."
+
+
+def test_a_file_words_the_questions_and_leaves_other_columns(write: Callable[..., Path]) -> None:
+    path = write("image,explainer,rater,clarity,change,remark", "a.jpg,LIME,Anna,4,2,nice", "b.png,LIME,Ben,5,1,")
+    wordings = {"clarity": "Is it clear?", "change": {"text": "Did it change?", "low_is_good": True}}
+    (path.parent / "questions.json").write_text(json.dumps(wordings))
+    rated = PastaRatings(path)
+    assert rated.asked == {
+        "clarity": Question("clarity", "Is it clear?"),
+        "change": Question("change", "Did it change?", low_is_good=True),
+    }
+    np.testing.assert_array_equal(rated.targets(), [[4, 2], [5, 1]])
+    assert not any("wording" in note or "missing" in note for note in rated.notes)
+    # The paper's question, where its page asked it.
+    (path.parent / "questions.json").write_text(json.dumps({"change": QUESTIONS["Q5"].text}))
+    assert papers(PastaRatings(path).asked.values()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (["clarity"], "to be an object, such as"),
+        ({"clarity": 3}, "question 'clarity' in .* to be its wording"),
+        ({"Q1": {"text": "?", "low": True}}, "question 'Q1' in .* to be its wording"),
+        ({"Q1": {"text": "?", "low_is_good": "yes"}}, "question 'Q1' in .* to be its wording"),
+        ({"Q1": "?", "Q9": "?"}, "a column for each of its questions but Q9 have none"),
+        ({}, "lacks a column of votes"),
+    ],
+)
+def test_what_is_wrong_in_the_file_of_questions(write: Callable[..., Path], content: object, message: str) -> None:
+    path = write(HEADER, *ROWS)
+    (path.parent / "questions.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        PastaRatings(path)
 
 
 def test_missing_files_are_listed_once(write: Callable[..., Path]) -> None:

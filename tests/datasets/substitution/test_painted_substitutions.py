@@ -73,3 +73,8 @@ def test_refused(birds: PaintedBirds, changes: dict[str, object]) -> None:
         changes = {"birds": PaintedBirds(4, image_size=32, n_classes=2, n_concepts=4, deviation=1.0)}
     with pytest.raises(ValueError, match=f"`{name}`"):
         PaintedSubstitutions(**{"birds": birds} | changes)
+
+
+def test_birds_with_some_of_their_concepts_are_refused(birds: PaintedBirds) -> None:
+    with pytest.raises(TypeError, match=r"`birds` to be PaintedBirds with all concepts \(`concepts` says which"):
+        PaintedSubstitutions(birds.select(birds.concept_names[:12]))  # type: ignore[arg-type]

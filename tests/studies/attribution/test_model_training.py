@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -155,6 +156,20 @@ def test_after_an_interruption_finished_models_are_not_trained_again(tmp_path, s
     assert steps["done"] == 2 * STEPS
     assert same_weights({name: more[name] for name in again}, again)
     assert {name.partition("-")[0] for name in models_in(tmp_path / "more")} == {"f_0"}
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "2000000000 bytes"])
+def test_what_is_no_file_of_a_model_is_named_and_not_opened(tmp_path, kind):
+    trained(folder=tmp_path)
+    for path in (tmp_path / "cache").glob("*.safetensors"):
+        path.unlink()
+        if kind == "a named pipe":
+            os.mkfifo(path)
+        else:
+            path.touch()
+            os.truncate(path, 2 * 10**9)
+    with pytest.raises(ValueError, match=f"Model of `--models` .*safetensors cannot be read: it .*{kind}"):
+        trained(folder=tmp_path / "more", models=tmp_path / "cache")
 
 
 def test_the_place_of_the_images_the_threads_and_the_other_jobs_play_no_role():

@@ -39,9 +39,14 @@ from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
 METRICS |= {"accuracy after interventions", "part specificity", "CEM gain", "CGIM correlation"}
-METRICS |= {"oracle accuracy", "head gap", "oracle ceiling", "concept-set ceiling", "completeness"}
+METRICS |= {"oracle accuracy", "head gap", "oracle on labels", "concept-set ceiling", "completeness"}
+METRICS |= {
+    "concept-task leakage as wrong labels",
+    "concept-set ceiling as wrong labels",
+    "images with unique concepts",
+}
 METRICS |= {"concept-task leakage", "concept-task leakage p", "sparse head accuracy", "NEC"}
-METRICS |= {"accuracy, heads of other seeds"}
+METRICS |= {"accuracy, heads of other seeds", "concept AUC", "concept AUC within predicted classes"}
 #: The command of the recorded run, but for its folder.
 RECORDED = shlex.split(RUNS["concepts"].commands[0])[:-1]
 OWN = "--data folder --root fruit --concepts concepts.csv --min-images 1 --backbone"
@@ -68,14 +73,19 @@ def finished(golden: Callable[[str], Path]) -> Path:
 def test_painted_birds_from_drawing_to_results(finished):
     table = pd.read_csv(finished / "results.csv", keep_default_na=False)
     assert set(table.model) >= {*MODELS, "plain backbone", "post-hoc CBM, raw values"}
-    assert set(table.baseline) >= {"parts of another image", "centred Gaussian"}
+    assert set(table.baseline) >= {"parts of another image", "centred Gaussian", "mean place of the part"}
+    shuffled = table[table.baseline == "fitted to shuffled images"]
+    assert set(zip(shuffled.metric, shuffled.explanation, shuffled.set, strict=True)) == {
+        ("CGIM correlation", "effect", "correct"),
+        ("CGIM correlation", "value", "all"),
+    }
     assert set(table.metric) == METRICS
     assert set(table.seed) == {0, 1}
     # The oracle, whose values are the true concepts, leaks nothing, and its head reads nothing else.
     oracle = table[(table.model == "oracle") & (table.what == "score")]
     assert set(oracle[oracle.metric == "concept-task leakage p"].value) == {"1.0"}
     assert list(oracle[oracle.metric == "oracle accuracy"].value) == list(
-        oracle[oracle.metric == "oracle ceiling"].value
+        oracle[oracle.metric == "oracle on labels"].value
     )
     assert len(table[table.metric == "accuracy, heads of other seeds"]) == 2 * 2
     oracle = table[(table.model == "oracle") & (table.metric == "CEM") & (table.explanation == "value")]
@@ -175,8 +185,10 @@ def test_the_official_cub_layout_with_the_papers_numbers_beside_ours(tmp_path):
     table = pd.read_csv("result/results.csv", keep_default_na=False)
     concepts = table[(table.model == "post-hoc CBM") & (table.item_kind == "concept") & (table.item != "")]
     assert concepts.metric.value_counts().to_dict() == {
-        "CGIM": 3 * 112,
-        "CGIM correlation": 3 * 112,
+        "CGIM": 4 * 112,
+        # By value over the correct and over all images.
+        "CGIM correlation": 5 * 112,
+        "concept AUC": 112,
         "CAV accuracy": 112,
         "concept-task leakage": 112,
         "concept-task leakage p": 112,
@@ -295,6 +307,7 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
         "--painted colour=3": "the keys n_train, .* deviation but got 'colour'",
         "--painted n_train=many": "`n_train=` with a whole number but got 'n_train=many'",
         "--image-size 36": "multiple of 8",
+        "--painted n_train=60,n_train=70": "`n_train=` once but got it twice",
         "--root fruit": "`--root` has no effect",
         "--data folder --root fruit": "--concepts",
         "--data folder --root fruit --concepts nowhere.csv": "`--concepts` to name a file",
@@ -310,6 +323,13 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
 def test_refusals(tmp_path, arguments, message, capsys):
     write_own_images(tmp_path, counts=(2, 2))
     check_command(["benchmark", "concepts", "--no-progress", *shlex.split(arguments)], message, capsys)
+
+
+def test_the_folder_of_cub_is_looked_at_before_weights_are_downloaded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("quantus_concepts.studies.concepts.models.load_backbone", lambda *_: pytest.fail("downloaded"))
+    (tmp_path / "wrong").mkdir()
+    arguments = ["benchmark", "concepts", "--no-progress", "--data", "cub", "--root", "wrong"]
+    check_command(arguments, "`root` to be the folder of CUB-200-2011 but found neither wrong/images.txt", capsys)
 
 
 def test_bounds_are_those_of_what_is_drawn():

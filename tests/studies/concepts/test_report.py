@@ -12,6 +12,7 @@ import pytest
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
+from quantus_concepts.studies.concepts.bottleneck import ceiling_text, wrong_labels
 from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected
 from quantus_concepts.studies.concepts.comparisons import (
     bounds_of,
@@ -57,11 +58,11 @@ def row(model: str, metric: str, value: float, half: float = 0.01, **fields: Any
     return EMPTY | known | ends | fields
 
 
-def cem(model: str, value: float, explanation: str = "contribution", **fields: Any) -> dict[str, Any]:
+def cem(model: str, value: float, explanation: str = "effect", **fields: Any) -> dict[str, Any]:
     return row(model, "CEM", value, **{"explanation": explanation, "l": 1, "chance": 0.23} | fields)
 
 
-def gain(model: str, value: float, explanation: str = "contribution", **fields: Any) -> dict[str, Any]:
+def gain(model: str, value: float, explanation: str = "effect", **fields: Any) -> dict[str, Any]:
     return row(model, "CEM gain", value, **{"explanation": explanation, "l": 1, "chance": 0.0} | fields)
 
 
@@ -74,9 +75,10 @@ def specific(model: str, value: float, explanation: str, **fields: Any) -> dict[
 
 
 def cgim(scores: dict[str, float], model: str, explanation: str, **fields: Any) -> list[dict[str, Any]]:
-    """The rows of some concepts, and first the one of their mean, which has no interval."""
-    fields = {"low": math.nan, "high": math.nan, "explanation": explanation, "item_kind": "concept"} | fields
+    """The rows of some concepts, which have no interval, and first the one of their mean."""
+    fields = {"explanation": explanation, "item_kind": "concept"} | fields
     mean = row(model, "CGIM correlation", float(np.nanmean([*scores.values()])), **fields)
+    fields |= {"low": math.nan, "high": math.nan}
     return [mean, *(row(model, "CGIM correlation", value, item=name, **fields) for name, value in scores.items())]
 
 
@@ -88,8 +90,10 @@ def mean_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return join_seeds(frame.astype({"l": float}).assign(what=kinds_of_rows(frame)), RANDOM, bounds_of)
 
 
-#: Accuracies of a model that knows its classes.
+#: Accuracies of a model that knows its classes, and the concept AUC of a model that knows its concepts or does not.
 KNOWS = [row(POST_HOC, "accuracy", 0.75), row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
+AUC = [row(RANDOM, "concept AUC", 0.5, low=0.4, high=0.6, item_kind="concept")]
+KNOWING, UNKNOWING = ([row(POST_HOC, "concept AUC", value, item_kind="concept"), *AUC] for value in (0.9, 0.6))
 NO_DRAWS = pd.DataFrame(columns=["model", "metric", "explanation", "item", "draw", "value", "seed"])
 
 
@@ -99,9 +103,9 @@ def told(rows: pd.DataFrame, draws: pd.DataFrame = NO_DRAWS) -> dict[str, str]:
 
 def first_concept() -> list[dict[str, Any]]:
     """Return gains of the first concept by ranking, and the ranges of random directions."""
-    rows = [gain(POST_HOC, 0.8, "value"), gain(POST_HOC, -0.4), gain(POST_HOC, 0.1, "weight")]
+    rows = [gain(POST_HOC, 0.8, "value"), gain(POST_HOC, -0.4), gain(POST_HOC, 0.9, "weight")]
     rows += [gain(POST_HOC, 0.3, set="correct"), gain(RANDOM, 0.0, set="correct", low=-0.2, high=0.2)]
-    for ranking, low, high in (("value", 0.1, 0.9), ("contribution", -0.1, 0.2), ("weight", -0.1, 0.2)):
+    for ranking, low, high in (("value", 0.1, 0.9), ("effect", -0.1, 0.2), ("weight", -0.1, 0.2)):
         rows.append(gain(RANDOM, (low + high) / 2, ranking, low=low, high=high))
     return rows
 
@@ -111,28 +115,45 @@ def test_a_verdict_says_where_the_interval_lies_and_no_more():
     none = "0 of 0 concepts above own range, 0 below; 0.0 by luck"
     assert found == {
         "Class accuracy (plain backbone: 80.0 %)": "above",
-        "First concept in the image, beyond prevalence (CEM gain, by value)?": "within",
-        "First concept in the image, beyond prevalence (CEM gain, by contribution)?": "below",
-        "In correctly classified images (CEM gain, by contribution)?": "above",
+        "Are the concepts known (concept AUC)?": "–",
+        # A constant added to the values would move it.
+        "First concept in the image, beyond prevalence (CEM gain, by value)?": "–",
+        "First concept in the image, beyond prevalence (CEM gain, by effect)?": "below",
+        "In correctly classified images (CEM gain, by effect)?": "above",
         f"Important where it belongs (CGIM correlation, by value; {none})?": "–",
-        f"Important where it belongs (CGIM correlation, by contribution; {none})?": "–",
+        f"Important where it belongs (CGIM correlation, by effect; {none})?": "–",
     }
 
 
-def test_a_model_that_does_not_know_its_classes_has_no_verdict():
-    accuracies = [row(POST_HOC, "accuracy", 0.55), row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
-    rows = joined(*first_concept(), *accuracies)
+def test_a_model_that_does_not_know_its_concepts_is_not_praised():
+    rows = joined(*first_concept(), *KNOWS, *UNKNOWING)
     found = told(rows)
-    assert found.pop("Class accuracy") == "within"
-    # CGIM has no row.
-    assert set(found.values()) == {"no verdict", "–"}
-    assert "no verdict" in accuracy_table(rows, trains=True).caption
-    assert "no verdict" not in accuracy_table(joined(*KNOWS), trains=True).caption
+    assert found["Class accuracy"] == "above"
+    assert found["Are the concepts known (concept AUC)?"] == "within"
+    # Praise is withheld, and blame is not.
+    assert found["In correctly classified images (CEM gain, by effect)?"] == "no verdict"
+    assert found["First concept in the image, beyond prevalence (CEM gain, by effect)?"] == "below"
+    assert "does not know its concepts" in accuracy_table(rows, trains=True).caption
+    assert "does not know" not in accuracy_table(joined(*KNOWS, *KNOWING), trains=True).caption
+    weak_classes = joined(*first_concept(), row(POST_HOC, "accuracy", 0.55), *KNOWS[1:], *KNOWING)
+    assert told(weak_classes)["In correctly classified images (CEM gain, by effect)?"] == "above"
+
+
+def test_the_reason_stands_beside_the_verdict_and_in_the_csv():
+    rows = with_verdicts(joined(*first_concept(), *KNOWS, *UNKNOWING))
+    why = {verdict.question: verdict.why for verdict in verdicts(rows, NO_DRAWS, "in the image")}
+    assert why["In correctly classified images (CEM gain, by effect)?"] == "concept AUC from 0.59, not above 0.60"
+    question = "First concept in the image, beyond prevalence (CEM gain, by value)?"
+    assert why[question] == "moves with the zero of the values"
+    shown = next(verdict for verdict in verdicts(rows, NO_DRAWS, "in the image") if verdict.question == question)
+    assert shown.cells[0] == f"{question} ({why[question]})"
+    table = presence_tables(rows, PAPER, "in")[0]
+    assert "moves with the zero of the values" in table.csv
 
 
 def scored(model: str, correct: int) -> pd.DataFrame:
     """Return the accuracies and gains of 20 images of 10 classes."""
-    keys = {"model": model, "explanation": "contribution", "baseline": "", "seed": 4, "l": 1.0, "alpha": math.nan}
+    keys = {"model": model, "explanation": "effect", "baseline": "", "seed": 4, "l": 1.0, "alpha": math.nan}
     columns = {
         "image": np.arange(20),
         "label": np.arange(20) % 10,
@@ -146,13 +167,12 @@ def scored(model: str, correct: int) -> pd.DataFrame:
 
 @pytest.mark.parametrize("of", ["study", "rival", "rival without random banks", "neither"])
 def test_a_difference_of_a_model_without_verdict_has_none(of):
-    accuracies = [row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
     weak, strong = (
-        pd.DataFrame([row(POST_HOC, "accuracy", value), *accuracies], columns=COLLECTED_COLUMNS).astype({"l": "Int64"})
-        for value in (0.55, 0.75)
+        pd.DataFrame([*KNOWS[:1], *auc, *KNOWS[1:]], columns=COLLECTED_COLUMNS).astype({"l": "Int64"})
+        for auc in (UNKNOWING, KNOWING)
     )
     own, theirs = (weak if of == "study" else strong), (weak if of.startswith("rival") else strong)
-    theirs = theirs[:1] if "without" in of else theirs
+    theirs = theirs[:2] if "without" in of else theirs
     compared = pd.concat([scored(POST_HOC, 19), scored("plain backbone", 2)], ignore_index=True)
     rivals = [Rival("theirs", POST_HOC, theirs, scored(POST_HOC, 2))]
     collected = Collected(own, compared, None, "", False, True, False, "ours", rivals)
@@ -163,24 +183,25 @@ def test_a_difference_of_a_model_without_verdict_has_none(of):
         (comparisons_table(collected, mean_rows(own)), "no verdict" if of == "study" else "above 0"),
     ):
         cells = table.frame[table.frame["column"] == "verdict"].set_index("what")["text"]
-        assert cells["CEM gain, by contribution"] == said
+        assert cells["CEM gain, by effect"] == said
         # Accuracies are compared all the same.
-        assert cells[["accuracy, by contribution"]].tolist() == ["above 0"]
+        assert cells[["accuracy, by effect"]].tolist() == ["above 0"]
     named = "ours" if of == "study" else "theirs"
     assert (f"No verdict on the concepts of {named}: " in of_rivals.caption) == (expected == "no verdict")
 
 
-@pytest.mark.parametrize(("by_value", "said"), [(0.4, "above"), (0.1, "within")])
-def test_the_ranking_is_chosen_before_looking(by_value, said):
-    rows = [specific(POST_HOC, by_value, "value"), specific(POST_HOC, 0.3, "weight")]
-    rows += [specific(POST_HOC, 0.0, "contribution")]
-    for name in ("value", "weight", "contribution"):
+@pytest.mark.parametrize(("place", "said"), [(0.38, "above"), (0.395, "within"), (None, "above")])
+def test_the_ranking_is_chosen_before_looking(place, said):
+    rows = [specific(POST_HOC, 0.4, "value"), specific(POST_HOC, 0.3, "weight"), specific(POST_HOC, 0.4, "effect")]
+    for name in ("value", "weight", "effect"):
         rows.append(specific(RANDOM, 0.0, name, low=-0.15, high=0.12))
+    # Parts lie where they lie: the mean place is a baseline as well.
+    rows += [] if place is None else [specific(POST_HOC, place, "effect", baseline="mean place of the part")]
     found = told(joined(*rows, *KNOWS))
     question = "Map at its own part, more than random directions (part specificity, α = 1, by {})?"
     assert question.format("weight") not in found
-    assert found[question.format("value")] == said
-    assert found[question.format("contribution")] == "within"
+    assert found[question.format("value")] == "–"
+    assert found[question.format("effect")] == said
 
 
 def test_places_have_no_verdict_against_0():
@@ -198,7 +219,7 @@ def test_places_have_no_verdict_against_0():
 def drawn(names: list[str], n_draws: int) -> pd.DataFrame:
     """Return correlations of random banks, which have the same range for all concepts."""
     values = np.linspace(-0.5, 0.5, n_draws)
-    rows = [("value", name, draw, value) for name in names for draw, value in enumerate(values)]
+    rows = [("effect", name, draw, value) for name in names for draw, value in enumerate(values)]
     return pd.DataFrame(rows, columns=["explanation", "item", "draw", "value"]).assign(
         seed=4, model=RANDOM, metric="CGIM correlation"
     )
@@ -208,18 +229,35 @@ def drawn(names: list[str], n_draws: int) -> pd.DataFrame:
 def test_concepts_are_counted_against_their_own_random_range(n_draws, marks):
     ours = {"red beak": 0.9, "blue wing": 0.1, "short leg": -0.9, "long tail": math.nan}
     draws = drawn([*ours], n_draws)
-    rows = with_own_ranges(joined(*cgim(ours, POST_HOC, "value"), *KNOWS), draws)
+    rows = with_own_ranges(joined(*cgim(ours, POST_HOC, "effect"), *KNOWS), draws)
     # One in 40 of three.
     counts = "1 of 3 concepts above own range, 1 below; 0.1 by luck"
-    assert own_range(rows, draws, "value") == counts
+    assert own_range(rows, draws, "effect") == counts
     # Without a random range of the mean there is no verdict on it.
-    assert told(rows, draws)[f"Important where it belongs (CGIM correlation, by value; {counts})?"] == "–"
+    assert told(rows, draws)[f"Important where it belongs (CGIM correlation, by effect; {counts})?"] == "–"
     table = full_tables(with_verdicts(rows), draws)[0]
     # With 39 banks two concepts cannot pass.
     assert ("let a concept pass only if 3 do" in table.caption) == (marks == 0)
     named = table.frame.set_index("item")
     assert named["text"].astype(str).str.contains("▲|▼").sum() == marks
     assert (named["random_high"].dropna() < 0.51).all()
+    # What is above is no discovery of a model that does not know its concepts; what is below is.
+    rows = with_own_ranges(joined(*cgim(ours, POST_HOC, "effect"), *KNOWS, *UNKNOWING), draws)
+    marked = full_tables(with_verdicts(rows), draws)[0].frame["text"].astype(str)
+    assert (marked.str.contains("▲").sum(), marked.str.contains("▼").sum()) == (0, marks // 2)
+
+
+def test_banks_fitted_to_shuffled_images_are_a_second_range_of_cgim():
+    ours = cgim({"red beak": 0.5, "blue wing": 0.3}, POST_HOC, "effect")
+    banks = cgim({"red beak": 0.0, "blue wing": 0.0}, RANDOM, "effect", low=-0.1, high=0.1)[:1]
+    for top, said, why in ((0.2, "above", ""), (0.395, "within", "fitted to shuffled images: to 0.40")):
+        fields = {"low": -0.1, "high": top, "explanation": "effect", "item_kind": "concept"}
+        shuffled = row(POST_HOC, "CGIM correlation", 0.1, baseline="fitted to shuffled images", **fields)
+        rows = with_verdicts(joined(*ours, *banks, shuffled, shuffled | {"seed": 5}, *(ours[0] | {"seed": 5},)))
+        mean = rows[(rows["model"] == POST_HOC) & (rows["what"] == "score")].iloc[0]
+        assert (mean["verdict"], mean["why"]) == (said, why)
+        # Seeds have the mean of their ranges, and no interval.
+        assert rows.loc[rows["baseline"] == "fitted to shuffled images", "high"].tolist() == [top]
 
 
 def test_baselines_of_cem_are_rows_of_their_model():
@@ -324,3 +362,21 @@ def test_the_papers_figures_are_those_its_text_quotes():
     accuracy = PAPER[PAPER["item_kind"] == "setting"]
     assert accuracy.loc[accuracy["value"].idxmax(), "item"] == setting_name(1, 100)
     assert PAPER["metric"].value_counts().to_dict() == {"CLM": 27, "CEM": 18, "accuracy": 11}
+
+
+def test_an_accuracy_above_the_ceiling_is_leakage_or_wrong_labels():
+    def text(**values: float) -> str:
+        names = {"share": "concept-set ceiling as wrong labels", "unique": "images with unique concepts"}
+        rows = [row(POST_HOC, names.get(name, "concept-set ceiling"), value) for name, value in values.items()]
+        return ceiling_text(pd.DataFrame(rows))
+
+    assert text(ceiling=0.8, share=0.091, unique=0.03) == (
+        " The best head on the concept labels reaches 80.0 %; the post-hoc CBM is more accurate, which is leakage or "
+        "what 9.1 % wrong labels would give."
+    )
+    assert "what beyond 30 % wrong labels would give" in text(ceiling=0.8, share=0.3, unique=0.03)
+    assert text(ceiling=0.8, share=0.0, unique=0.03) == " The best head on the concept labels reaches 80.0 %."
+    nothing = text(ceiling=0.995, share=math.nan, unique=0.974)
+    assert "says nothing about accuracy: 97.4 % of the images have concepts that no other image has" in nothing
+    assert ceiling_text(pd.DataFrame([row(POST_HOC, "accuracy", 0.8)])) == ""
+    assert [wrong_labels(share) for share in (0.037, 0.3)] == ["3.7", "beyond 30"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,22 @@ import pytest
 import torch
 
 from fixtures_pasta import write_pasta_release
+from fixtures_pasta_report import made_ratings
 from golden.runs import smaller
 from html_pages import HTMLPage
-from quantus_concepts.datasets.ratings.explanations import MapExplanation
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation, Question
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional import interval
 from quantus_concepts.pasta.agreement import spearman
 from quantus_concepts.pasta.applications.correlations import with_baseline
+from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.metrics import (
     across_explainers,
+    correlation_table,
     mask_error,
+    metrics_report,
+    related,
     share_between,
 )
 from quantus_concepts.studies.pasta.votes import explainer_means
@@ -137,3 +143,27 @@ def test_a_folder_of_ratings_has_votes_and_sparseness(tmp_path: Path, capsys: py
     assert "MAE" not in explanations
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "imulated" not in page
+    # Differences come first, in verdicts and in tables, and the release has asked the paper's questions.
+    verdicts = pd.read_csv(tmp_path / "out" / "tables" / "verdicts.csv")["question"].tolist()
+    assert "the last of 6 explainers (paired difference of votes, Q1)" in verdicts[0]
+    assert page.index("Explainers compared: difference of votes") < page.index("Mean vote by explainer")
+    # All pairs of all questions are in a file; a table has room for those with the best, by the first question.
+    assert len(pd.read_csv(tmp_path / "out" / "vote_differences.csv")) == 6 * 15
+    shown = pd.read_csv(tmp_path / "out" / "tables" / "explainers-compared.csv")
+    assert shown.groupby(["a", "b"]).ngroups == 5
+    assert QUESTIONS["Q1"].text in " ".join(page.split())
+
+
+def test_measures_and_papers_numbers_of_a_study_with_questions_of_its_own() -> None:
+    ratings = made_ratings(6, 3)
+    asked = dict(zip(("Q1", "b", "Q5", "d", "Sparse", "f"), QUESTIONS.values(), strict=True))
+    own = replace(ratings, asked={name: Question(name, low_is_good=name == "d") for name in asked})
+    values = {"Sparseness": np.arange(len(own)) % 7.0}
+    page = metrics_report(related(own, values))
+    assert "Low is good in d." in page.picture.caption
+    table = next(part for part in page.sections[1].parts if part.name == "correlations")
+    assert not table.frame["measure"].str.startswith("paper").any()
+    both = correlation_table(pick(related(ratings, values).related, table="8"), QUESTIONS)
+    assert both.frame["measure"].astype(str).str.startswith("paper").any()
+    with pytest.raises(ValueError, match="called otherwise than Sparse"):
+        related(own, {"Sparse": values["Sparseness"]})

@@ -13,14 +13,25 @@ from PIL import Image
 
 from fixtures_pasta_report import made_ratings
 from golden.runs import smaller
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Question
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional import interval, seeds_interval
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
+from quantus_concepts.studies.pasta.report import said_section, said_verdicts
 from quantus_concepts.studies.pasta.score import withheld
-from quantus_concepts.studies.pasta.votes import clear_pairs, ranking, ranks_as_people, rater_agreement, vote_means
+from quantus_concepts.studies.pasta.votes import (
+    clear_pairs,
+    ranking,
+    ranks_as_people,
+    rater_agreement,
+    turned,
+    vote_differences,
+    vote_means,
+)
 from tiny_encoders import PoolingEncoder
 
 #: Mean votes of four explainers.
@@ -70,13 +81,25 @@ def test_a_report_begins_with_what_people_said(trained: Path) -> None:
         page.index(f"People on {name}, {place} of 4 explainers")
         for place, name in (("the best", "gradcam"), ("the last", "random"))
     )
-    assert first < last < page.index("do scores follow the votes?")
+    compared = page.index("People on gradcam, the best, less random, the last of 4 explainers (paired difference")
+    assert compared < first < last < page.index("do scores follow the votes?")
+    assert page.index("Explainers compared: difference of votes") < page.index("Mean vote by explainer")
     assert page.index("What people said") < page.index("Agreement with the votes")
     votes = pd.read_csv(trained / "votes.csv")
     of_q1 = votes[votes["measure"] == "Q1"].set_index("explainer")
     assert of_q1["value"].to_dict() == pytest.approx(LIKED, abs=0.15)
     assert (of_q1["low"] < of_q1["value"]).all()
-    assert of_q1.loc["gradcam", "low"] > of_q1.loc["lime", "high"]
+    pairs = pd.read_csv(trained / "vote_differences.csv")
+    assert pairs.groupby("what").size().to_dict() == {"Q1": 6, "Q3": 6}
+    row = pairs[(pairs["what"] == "Q1") & (pairs["a"] == "gradcam") & (pairs["b"] == "random")].iloc[0]
+    votes_of = {name: of_q1.loc[name, "value"] for name in ("gradcam", "random")}
+    assert row["difference"] == pytest.approx(votes_of["gradcam"] - votes_of["random"])
+    assert row["p"] < row["p_adjusted"] < 0.05
+    # Nobody said that the table's Q1 is the paper's.
+    assert "whose wording its files do not give" in page
+    assert "consistent with how I would explain" not in page
+    assert "paper, human" not in page
+    assert "missing" not in page
     assert of_q1.loc["random", "high"] < of_q1.loc["random", "random_low"]
 
 
@@ -88,7 +111,7 @@ def test_all_ratings_are_learned_from_and_few_explainers_are_split_by_image(trai
     scorer = load_scorer(trained)
     assert scorer.metadata["explanations"] == 160
     found = scorer.metadata["ranking"]["Q1"]
-    assert (found["pairs"], set(found["votes"])) == (6, set(LIKED))
+    assert (found["pairs"], set(found["votes"])) == (3, set(LIKED))
     assert found["votes"] == pytest.approx(LIKED, abs=0.15)
 
 
@@ -144,25 +167,111 @@ def test_raters_that_are_not_known_leave_the_images() -> None:
     assert rater_agreement(chance, ("Q1",))["value"].iloc[1] < 0.3
 
 
-MEANS = pd.DataFrame(
+MEANS = pd.DataFrame({"explainer": list("abc"), "measure": "Q1", "value": [4.0, 3.8, 2.0]})
+COMPARED = pd.DataFrame(
     {
-        "explainer": list("abc"),
-        "measure": "Q1",
-        "value": [4.0, 3.8, 2.0],
-        "low": [3.7, 3.6, 1.7],
-        "high": [4.3, 4.0, 2.3],
+        "what": "Q1",
+        "a": list("aab"),
+        "b": list("bcc"),
+        "difference": [0.2, 2.0, 1.8],
+        "low": [-0.1, 1.8, 1.6],
+        "high": [0.5, 2.2, 2.0],
+        "value_a": [4, 4, 3.8],
+        "value_b": [3.8, 2, 2],
+        "p_adjusted": [0.2, 0.001, 0.05],
     }
 )
 
 
 def test_only_pairs_that_people_rate_clearly_apart_count() -> None:
-    assert clear_pairs(MEANS, "Q1") == [("a", "c"), ("b", "c")]
-    right = ranking(MEANS, {"a": 3.0, "b": 3.5, "c": 2.9}, "Q1")
+    assert clear_pairs(COMPARED, "Q1") == [("a", "c"), ("b", "c")]
+    assert clear_pairs(turned(COMPARED, "cba"), "Q1") == [("b", "c"), ("a", "c")]
+    right = ranking(MEANS, COMPARED, {"a": 3.0, "b": 3.5, "c": 2.9}, "Q1")
     assert (right["pairs"], right["ordered"], ranks_as_people(right)) == (2, 2, "")
-    wrong = ranking(MEANS, {"a": 2.0, "b": 3.5, "c": 2.9}, "Q1")
+    wrong = ranking(MEANS, COMPARED, {"a": 2.0, "b": 3.5, "c": 2.9}, "Q1")
     assert ranks_as_people(wrong) == "it puts 1 of 2 pairs of explainers that people rate clearly apart in their order"
-    alike = ranking(MEANS.iloc[:2], {"a": 3.0, "b": 3.5}, "Q1")
+    alike = ranking(MEANS, COMPARED.iloc[:1], {"a": 3.0, "b": 3.5}, "Q1")
     assert ranks_as_people(alike) == "people rate no explainer that it learned from clearly above another"
+
+
+def test_comparisons_are_turned_so_that_the_first_comes_first() -> None:
+    rows = turned(COMPARED, "cab").to_dict("records")
+    assert [(row["a"], row["b"], row["difference"]) for row in rows] == [
+        ("c", "a", -2),
+        ("c", "b", -1.8),
+        ("a", "b", 0.2),
+    ]
+    assert [rows[0][name] for name in ("low", "high", "value_a", "value_b")] == [-2.2, -1.8, 2, 4]
+
+
+def crossed(n_raters: int = 10, n_images: int = 12, **fields: object) -> RatedExplanations:
+    """Return votes of raters that differ on images that differ: one explainer is exactly 1 better for each of them."""
+    level = 1 + np.arange(n_raters)[:, None] % 2 + np.arange(n_images) % 3
+    votes = np.concatenate([(level + more).T[..., None] for more in (0, 1, 0)])
+    n = len(votes)
+    known = {"raters": tuple(f"P{number}" for number in range(n_raters)), "asked": {"clarity": Question("clarity")}}
+    return RatedExplanations(
+        [ConceptExplanation({"fur": 1.0})] * n,
+        votes,
+        image_ids=np.tile([f"i{number}" for number in range(n_images)], 3),
+        explainer_ids=np.repeat(["random", "lime", "edges"], n_images),
+        labels=np.full(n, ""),
+        datasets=np.full(n, "x"),
+        modalities=np.full(n, "concepts"),
+        name="x",
+        **(known | fields),
+    )
+
+
+def test_an_explainer_that_is_better_for_each_rater_and_image_is_said_to_be() -> None:
+    ratings = crossed()
+    means, compared = vote_means(ratings, ("clarity",)), vote_differences(ratings, ("clarity",))
+    assert compared["difference"].tolist() == [-1, 0, 1]
+    assert compared["n"].tolist() == [120] * 3
+    assert compared["p_adjusted"].round(6).tolist() == [0, 1, 0]
+    verdicts = said_verdicts(means, compared, ratings)
+    assert [verdict.verdict for verdict in verdicts] == ["above 0", "above 0", "–", "–"]
+    assert verdicts[0].question.startswith("People on lime, the best, less edges, the last of 3 explainers")
+    # The intervals of the means overlap all the same: they hold how strict raters are.
+    assert verdicts[2].low < verdicts[3].high
+    # Where low is good the best has the lowest votes.
+    low = crossed(asked={"change": Question("change", "Did it change?", low_is_good=True)})
+    means, compared = vote_means(low, ("change",)), vote_differences(low, ("change",))
+    first = said_verdicts(means, compared, low)[0]
+    assert first.question.endswith(
+        "less lime, the last of 3 explainers (paired difference of votes, change; low is good)"
+    )
+    assert (first.value, first.verdict) == (-1, "below 0")
+
+
+def test_raters_that_are_not_known_are_compared_by_image() -> None:
+    known, unknown = (vote_differences(crossed(**fields), ("clarity",)) for fields in ({}, {"raters": ()}))
+    assert unknown["n"].tolist() == [12] * 3
+    assert unknown["difference"].tolist() == known["difference"].tolist()
+    assert (unknown["high"] - unknown["low"] > known["high"] - known["low"]).all()
+
+
+def test_pairs_that_nobody_rated_on_one_image_have_no_difference() -> None:
+    ratings = crossed()
+    ratings.votes[:12, :5] = np.nan
+    ratings.votes[12:24, 5:] = np.nan
+    compared = vote_differences(ratings, ("clarity",)).set_index(["a", "b"])
+    assert np.isnan(compared.loc[("random", "lime"), ["difference", "p_adjusted"]].astype(float)).all()
+    assert compared.loc[("random", "edges"), "n"] == 60
+
+
+def test_an_explanation_counts_once_however_many_voted(tmp_path: Path) -> None:
+    ratings = crossed()
+    ratings.votes[13:24, 2:] = np.nan
+    mean = vote_means(ratings, ("clarity",)).set_index("explainer").loc["lime", "value"]
+    by_image = [np.nanmean(votes) for votes in ratings.votes[12:24]]
+    assert mean == pytest.approx(np.mean(by_image))
+    assert mean != pytest.approx(np.nanmean(ratings.votes[12:24]))
+    means, compared = vote_means(ratings, ("clarity",)), vote_differences(ratings, ("clarity",))
+    section = said_section(means, compared, ratings, ("clarity",))
+    captions = [part.caption for part in section.parts]
+    assert any("each explanation counts once, however many voted on it" in caption for caption in captions)
+    assert not any("single votes" in caption or "Low is good" in caption for caption in captions)
 
 
 @pytest.mark.parametrize(

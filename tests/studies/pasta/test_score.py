@@ -5,9 +5,12 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from quantus.helpers.enums import ScoreDirection
 
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.explanation_files import find_explanations
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
+from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
@@ -99,18 +102,35 @@ def test_wins_follow_the_question():
         "Q1": [3.0, np.nan, 2.0, 2.5, 4.0],
         "Q5": [3.0, np.nan, 2.0, 2.5, 4.0],
     }
-    frame = pd.DataFrame(table)
-    assert mixture_of(frame, "Q1").wins == {"a": 1, "b": 2}
-    assert mixture_of(frame, "Q5").wins == {"a": 0, "b": 3}
-    assert mixture_of(frame[frame["explainer"] == "a"], "Q1") is None
+    frame, asked = pd.DataFrame(table), {name: QUESTIONS[name] for name in ("Q5", "Q1")}
+    assert mixture_of(frame, QUESTIONS["Q1"]).wins == {"a": 1, "b": 2}
+    assert mixture_of(frame, QUESTIONS["Q5"]).wins == {"a": 0, "b": 3}
+    assert mixture_of(frame[frame["explainer"] == "a"], QUESTIONS["Q1"]) is None
     assert compare_explainers(frame, "Q1", "b")[["a", "b"]].to_numpy().tolist() == [["b", "a"]]
-    rows = by_explainer(frame, ["Q5", "Q1"], mixture_of(frame, "Q5")).pivot(
+    rows = by_explainer(frame, asked, mixture_of(frame, QUESTIONS["Q5"])).pivot(
         index="explainer", columns="measure", values="value"
     )
-    assert list(by_explainer(frame, ["Q5", "Q1"], None)["explainer"][:2]) == ["b", "a"]
+    assert list(by_explainer(frame, asked, None)["explainer"][:2]) == ["b", "a"]
     assert rows.loc["b", "Q1"] == pytest.approx(8.5 / 3)
     assert rows["n"].to_dict() == {"a": 1, "b": 3}
     assert rows["wins (Q5)"].to_dict() == {"a": 0, "b": 3}
+
+
+def test_questions_of_ones_own_are_sorted_and_worded_as_they_were_asked(root):
+    asked = {
+        "change": {"text": "How much did it change?", "low_is_good": True},
+        "Q1": {"text": "", "low_is_good": False},
+    }
+    _scorer(root / "scorer.safetensors", ["cat", "dog", "bird"], ("change", "Q1"), asked=asked)
+    _score(root)
+    page = " ".join((root / "out" / "report.html").read_text(encoding="utf-8").split())
+    assert "How much did it change? Low is good." in page
+    assert "whose wording its files do not give" in page
+    assert QUESTIONS["Q1"].text not in page
+    scores = pd.read_csv(root / "out" / "scores.csv")["change"].dropna()
+    assert scores.is_monotonic_increasing
+    assert scores.nunique() > 1
+    assert PASTAScore(root / "scorer.safetensors", PoolingEncoder("tiny")).score_direction == ScoreDirection.LOWER
 
 
 def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from explanation_folders import write_folders
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
+from quantus_concepts.datasets.ratings.table import read_wordings
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.sheet import page_questions
 
@@ -27,6 +29,9 @@ def test_sheet_on_the_command_line(tmp_path, capsys):
     arguments += ["--out", str(tmp_path / "out"), "--no-progress", "--picture-size", "40"]
     assert main([*arguments, "--n-items", "4"]) == 0
     assert "Left out, 1: grad-cam/pets_000_cat.npy (the map is constant" in capsys.readouterr().out
+    # What the page asks stands beside the answers.
+    asked = read_wordings(tmp_path / "out" / "questions.json")
+    assert asked == {name: QUESTIONS[name] for name in ("Q1", "Q2", "Q3", "Q4")}
     assert main([*arguments[:-5], "--max-megabytes", "0.001", "--out", str(tmp_path / "large")]) == 2
     assert "Take fewer with --n-items" in capsys.readouterr().err
     assert not (tmp_path / "large").exists()

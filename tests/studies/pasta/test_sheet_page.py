@@ -10,6 +10,7 @@ import pytest
 
 from chromium import Visit, visit_all
 from explanation_folders import write_folders
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.pasta.command import pasta_sheet
 
@@ -231,7 +232,8 @@ def test_keys_answer_and_the_file_is_read_back(sheet, answers, tmp_path):
         "rater": "Anna",
     }
     ratings = PastaRatings(folder)
-    assert ratings.votes.shape == (N_ITEMS, 2, 6)
+    assert ratings.votes.shape == (N_ITEMS, 2, 2)
+    assert ratings.asked == {name: QUESTIONS[name] for name in ("Q1", "Q3")}
     for name in ("Anna", "7"):
         of_rater = ratings.votes[:, ratings.raters.index(name)]
         by_name = {(row["explainer"], row["image"]): [int(row["Q1"]), int(row["Q3"])] for row in saved[name]}
@@ -239,8 +241,7 @@ def test_keys_answer_and_the_file_is_read_back(sheet, answers, tmp_path):
             ratings.explainer_ids, (name.removeprefix("sheet_images/") for name in ratings.image_ids), strict=True
         )
         expected = [by_name[key] for key in keys]
-        np.testing.assert_array_equal(of_rater[:, [0, 2]], expected)
-        assert np.isnan(of_rater[:, [1, 3, 4, 5]]).all()
+        np.testing.assert_array_equal(of_rater, expected)
         # Every explanation was shown once: the votes are those of k = 0, 1, ..., 17.
         pressed = [1 + k % 5 if name == "Anna" else 5 - k % 5 for k in range(2 * N_ITEMS)]
         assert sorted(np.ravel(expected)) == sorted(pressed)

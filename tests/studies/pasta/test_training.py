@@ -90,9 +90,12 @@ def test_a_single_annotator_has_neither_ceiling_nor_human_row() -> None:
     made = made_ratings(12, 9, 1)
     report = made_report(made, "siglip", *made_outcome(made, ("Q1",), 3, control=False))
     assert set(report.sections[1].parts[0].frame["label"]) == {SCORER, "paper, siglip", "paper, human"}
-    best, last, verdict = report.verdicts
-    # It begins with what people said.
-    assert (report.sections[0].heading, best.value > last.value) == ("What people said", True)
+    of_last, of_second, best, last, verdict = report.verdicts
+    # It begins with what people said, and that with paired differences; means have no verdict.
+    assert report.sections[0].heading == "What people said"
+    assert report.sections[0].parts[0].title == "Explainers compared: difference of votes"
+    assert of_last.value == pytest.approx(best.value - last.value)
+    assert (of_last.verdict, of_second.verdict, best.verdict, last.verdict) == ("above 0", "not shown", "–", "–")
     assert "ceiling" not in verdict.question
     # Without a control of its own: the votes on the test explanations, shuffled.
     assert verdict.random_low < 0 < verdict.random_high
@@ -188,7 +191,7 @@ def test_ratings_in_one_table(tmp_path: Path) -> None:
     assert scorer.questions == ("Q1", "Q3")
     assert list(scorer.labels) == ["dog", "fish", "newt"]
     assert scorer.metadata["ratings"] == "ratings.csv"
-    with pytest.raises(ValueError, match=r"some of Q1, Q3, the questions with votes in ratings.csv, but got 'Q1,Q5'"):
+    with pytest.raises(ValueError, match=r"all or some of Q1, Q3 with commas between them but got 'Q1,Q5'"):
         voted_questions("Q1,Q5", PastaRatings(tmp_path / "ratings.csv"))
 
 

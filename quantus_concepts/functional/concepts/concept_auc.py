@@ -1,0 +1,114 @@
+"""Concept AUC: does a value rank the images that show its concept above those that do not?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from captum_concepts.support.checks import check_axes
+from captum_concepts.support.running import widest_float
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
+
+
+@torch.no_grad()
+def concept_auc(values: Numbers, concepts: Numbers, classes: Numbers | None = None) -> Tensor:
+    """Return how often an image that shows a concept has a higher value than one that does not: the area under ROC.
+
+    Of all pairs of an image with the concept and one without it, the share in which the first has the higher value;
+    equal values count a half (Mann and Whitney). It needs no threshold and no calibration: 1 is best, .5 is chance, 0
+    is a concept whose sign is turned, and an increasing change of the values changes nothing.
+
+    Parameters
+    ----------
+    values : array_like
+        (N, L) concept values, or those of several models (..., N, L).
+    concepts : array_like
+        (N, L) of 0/1, the true concepts.
+    classes : array_like, optional
+        (N,) of int: only pairs of images of one class count. Within the *predicted* classes a model that recites the
+        concepts of the class it predicts has .5 exactly.
+
+    Returns
+    -------
+    Tensor
+        (L,) or (..., L), on the device of `values`; NaN for a concept that all images show or none (in every class),
+        or of which a value is NaN.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or concepts are not 0/1.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import concept_auc
+    >>> values, concepts = [[0.1], [0.4], [0.4], [0.8]], [[0], [0], [1], [1]]
+    >>> concept_auc(values, concepts).tolist()  # three pairs are right, one is equal
+    [0.875]
+    >>> concept_auc(values, concepts, classes=[0, 0, 0, 1]).tolist()
+    [0.75]
+    """
+    values, shown, _ = checked_values(values, concepts)
+    if classes is None:
+        return share_won(*pairs_won(values, shown)).masked_fill(values.isnan().any(-1), torch.nan)
+    members, n_classes = class_members(classes, shown)
+    won, with_it, without = pairs_won_by_class(values, shown, members, n_classes)
+    return share_won(won.sum(-1), (with_it * without).sum(-1)).masked_fill(values.isnan().any(-1), torch.nan)
+
+
+def checked_values(values: Numbers, concepts: Numbers) -> tuple[Tensor, Tensor, int]:
+    """Return values (..., L, N), whether concepts are shown (L, N), and N."""
+    values, shown = to_floats("values", values), as_tensor("concepts", concepts)
+    check_axes(values=(values, "... N L"), concepts=(shown, "N L"))
+    check_zero_one("concepts", shown)
+    # Contiguous: searching needs it, and would copy each time.
+    return values.mT.contiguous(), (shown > 0).to(values.device).mT.contiguous(), len(shown)
+
+
+def class_members(classes: Numbers, shown: Tensor) -> tuple[Tensor, int]:
+    """Return classes (N,) counted from 0, and how many there are."""
+    labels = to_class_tensor("classes", classes)
+    check_axes(classes=(labels, f"{shown.shape[1]}"))
+    members: Tensor = labels.to(shown.device).unique(return_inverse=True)[1]
+    return members, int(members.max()) + 1 if len(members) else 0
+
+
+def _twice_ranks(keys: Tensor) -> Tensor:
+    """Return twice the mean ranks from 1 along the last axis, whole numbers."""
+    ordered = keys.sort(-1).values.contiguous()
+    return torch.searchsorted(ordered, keys) + torch.searchsorted(ordered, keys, right=True) + 1
+
+
+def _places(values: Tensor) -> Tensor:
+    """Return how many values along the last axis are smaller: whole numbers that compare as the values do."""
+    return torch.searchsorted(values.sort(-1).values.contiguous(), values)
+
+
+def pairs_won(values: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
+    """Return twice the pairs won (..., L), ties as one, and the number of pairs (L,)."""
+    count = shown.sum(1)
+    won = (_twice_ranks(values) * shown).sum(-1) - count * (count + 1)
+    return won, count * (shown.shape[1] - count)
+
+
+def others_below(values: Tensor, shown: Tensor) -> Tensor:
+    """Return twice how many images of the other side lie below each (L, N), ties as one."""
+    n, places = shown.shape[1], _places(values)
+    own = _twice_ranks(places + n * shown) - 2 * torch.where(shown, n - shown.sum(1, keepdim=True), 0)
+    return _twice_ranks(places) - own
+
+
+def pairs_won_by_class(values: Tensor, shown: Tensor, members: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return twice the pairs won within each class (..., L, K), and its images with and without the concept (L, K)."""
+    of_class = torch.nn.functional.one_hot(members, n_classes).to(widest_float(values.device))
+    size = of_class.sum(0)
+    start = (size.cumsum(0) - size)[members]
+    ranks = _twice_ranks(_places(values) + shown.shape[1] * members) - 2 * start
+    with_it = shown.to(of_class) @ of_class
+    return (ranks * shown) @ of_class - with_it * (with_it + 1), with_it, size - with_it
+
+
+def share_won(won: Tensor, pairs: Tensor) -> Tensor:
+    """Return the share of the pairs that are won, of twice their number; NaN without any."""
+    wide = widest_float(won.device)
+    return torch.where(pairs > 0, won.to(wide) / (2 * pairs.to(wide)), torch.nan)

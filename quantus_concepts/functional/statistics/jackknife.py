@@ -1,0 +1,144 @@
+"""Intervals of means over concepts by leaving out one class at a time: of CGIM, and of the concept AUC."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from captum_concepts.support.checks import check_axes
+from quantus_concepts.functional.arguments import Numbers, to_floats
+from quantus_concepts.functional.concepts.cgim import cgim
+from quantus_concepts.functional.concepts.concept_auc import (
+    checked_values,
+    class_members,
+    others_below,
+    pairs_won,
+    pairs_won_by_class,
+    share_won,
+)
+from quantus_concepts.functional.statistics.intervals import clipped_interval, jackknife_estimate, wilson
+
+
+@torch.no_grad()
+def cgim_interval(
+    importance: Numbers, class_concepts: Numbers, per: str = "concept", centred: bool = True
+) -> tuple[float, float]:
+    """Return the 95 % interval of a mean CGIM by the delete-one-class jackknife, with K - 1 degrees of freedom.
+
+    As in `cgim_difference`: the scores of concepts share their classes, which are the sample.
+
+    Parameters
+    ----------
+    importance : array_like
+        (K, L) importance, as in `cgim`.
+    class_concepts : array_like
+        (K, L) in [0, 1].
+    per : str
+        "concept" or "class": which scores are averaged.
+    centred : bool
+        Whether it is of the correlation, in place of the paper's cosine.
+
+    Returns
+    -------
+    tuple of float
+        Low and high, within [-1, 1]; NaN for fewer than three classes with an importance, if no score is defined any
+        more without one of them, and if the mean is the same without any. Where all scores are 1, or -1, it is Wilson's
+        interval of as many classes.
+
+    Raises
+    ------
+    ValueError
+        As `cgim`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import cgim_interval
+    >>> truth = torch.tensor([[1.0, 0.0], [0.8, 0.3], [0.1, 0.9], [0.0, 1.0]])
+    >>> noise = torch.tensor([[0.3, 0.1], [-0.4, 0.2], [0.2, -0.3], [0.4, 0.3]])
+    >>> low, high = cgim_interval(truth + noise, truth)
+    >>> round(low, 2), round(high, 2)
+    (0.02, 1.0)
+    """
+    own, truth = to_floats("importance", importance), to_floats("class_concepts", class_concepts)
+    check_axes(importance=(own, "K L"), class_concepts=(truth, "K L"))
+    own, truth = own.cpu().double(), truth.cpu().double()
+    scored = ~own.isnan().any(-1)
+    own, truth = own[scored], truth[scored]
+    value = float(cgim(own, truth, per, centred).nanmean())
+    if len(own) < 3 or math.isnan(value):
+        return math.nan, math.nan
+    rest = [[row for row in range(len(own)) if row != deleted] for deleted in range(len(own))]
+    left_out = [float(cgim(own[rows], truth[rows], per, centred).nanmean()) for rows in rest]
+    estimate = jackknife_estimate(value, np.array(left_out))
+    # What is left of equal numbers is rounding.
+    is_equal = estimate.variance <= 1e-24
+    if is_equal and abs(value) > 1 - 1e-9:
+        # No spread: so many classes agree.
+        return wilson(float(round(value)), len(own), (-1.0, 1.0))
+    if math.isnan(estimate.variance) or is_equal:
+        return math.nan, math.nan
+    return clipped_interval(value, math.sqrt(estimate.variance), estimate.freedom, (-1.0, 1.0))
+
+
+@torch.no_grad()
+def concept_auc_interval(values: Numbers, concepts: Numbers, classes: Numbers) -> tuple[float, float]:
+    """Return the 95 % interval of the mean concept AUC, by the delete-one-class jackknife with K - 1 freedoms.
+
+    The images of a class depend on each other, and so do the scores of the concepts; classes are the sample.
+
+    Parameters
+    ----------
+    values : array_like
+        (N, L) concept values.
+    concepts : array_like
+        (N, L) of 0/1, the true concepts.
+    classes : array_like
+        (N,) of int, the true classes.
+
+    Returns
+    -------
+    tuple of float
+        Low and high, within [0, 1]; NaN for fewer than two classes, and if no score is defined, also without one of the
+        classes. If no class makes a difference, as for values that are all right, it is Wilson's interval of as many
+        images as the rarer side of a concept has on average.
+
+    Raises
+    ------
+    ValueError
+        As `concept_auc`.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import concept_auc_interval
+    >>> values = [[0.1], [0.4], [0.6], [0.5], [0.7], [0.9]]
+    >>> concepts, classes = [[0], [1], [0], [1], [0], [1]], [0, 0, 1, 1, 2, 2]
+    >>> low, high = concept_auc_interval(values, concepts, classes)
+    >>> round(low, 2), round(high, 2)
+    (0.0, 1.0)
+    """
+    values, shown, n = checked_values(values, concepts)
+    check_axes(values=(values, "L N"))
+    members, n_classes = class_members(classes, shown)
+    won, pairs = pairs_won(values, shown)
+    scores = share_won(won, pairs).masked_fill(values.isnan().any(1), torch.nan)
+    mean = float(scores.nanmean())
+    if n_classes < 2 or math.isnan(mean):
+        return math.nan, math.nan
+    # Pairs without class k: all, less those in which one of its images is either side, plus those within it.
+    below = others_below(values, shown)
+    of_class = torch.nn.functional.one_hot(members, n_classes).double()
+    count = shown.sum(1, keepdim=True)
+    above = torch.where(shown, below, 2 * count - below).double() @ of_class
+    within, with_it, without = pairs_won_by_class(values, shown, members, n_classes)
+    rest = (count - with_it) * (n - count - without)
+    left_out = share_won(won[:, None] - above + within, rest)[~values.isnan().any(1)].nanmean(0)
+    estimate = jackknife_estimate(mean, left_out.cpu().numpy())
+    if math.isnan(estimate.variance):
+        return math.nan, math.nan
+    if estimate.has_equal_means:
+        rarer = torch.minimum(count, n - count)[~scores.isnan()].double().mean()
+        return wilson(mean, max(1, round(float(rarer))), (0.0, 1.0))
+    return clipped_interval(mean, math.sqrt(estimate.variance), estimate.freedom, (0.0, 1.0))

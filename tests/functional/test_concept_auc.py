@@ -1,0 +1,90 @@
+"""Concept AUC: by hand, against loops over pairs, under changes that it must not see, and its interval."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import concept_auc, concept_auc_interval
+from reference import concept_auc as reference
+
+
+def test_by_hand() -> None:
+    values = [[1.0, 5.0], [2.0, 5.0], [2.0, 5.0], [3.0, 5.0]]
+    concepts = [[0, 1], [0, 0], [1, 1], [1, 0]]
+    # Of four pairs three are won and one is equal; values that are all equal know nothing.
+    assert concept_auc(values, concepts).tolist() == [3.5 / 4, 0.5]
+    # Within the classes {0, 2} and {1, 3} both pairs are won.
+    assert concept_auc(values, concepts, classes=[0, 1, 0, 1]).tolist()[0] == 1
+    # A concept that all show, or none, and one with a value that is no number.
+    undefined = concept_auc([[1.0, 1.0, 1.0], [2.0, 2.0, math.nan]], [[1, 0, 0], [1, 0, 1]])
+    assert undefined.isnan().all()
+    assert concept_auc(values, concepts, classes=range(4)).isnan().all()
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 9])
+def test_against_loops_over_pairs(decimals: int) -> None:
+    rng = np.random.default_rng(decimals)
+    for n in (6, 17, 40):
+        values = rng.normal(size=(2, n, 5)).round(decimals)
+        concepts, classes = (rng.random((n, 5)) < rng.random(5)).astype(int), rng.integers(0, 4, n)
+        for given in (None, classes):
+            found = concept_auc(values, concepts, given)
+            expected = [reference.concept_auc(each.tolist(), concepts.tolist(), given) for each in values]
+            np.testing.assert_allclose(found, expected, atol=1e-12)
+        found = concept_auc_interval(values[0], concepts, classes)
+        np.testing.assert_allclose(found, reference.interval(values[0], concepts, classes.tolist()), atol=1e-9)
+
+
+def test_what_changes_nothing_and_what_turns_it() -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(60, 4, generator=generator, dtype=torch.float64)
+    concepts, classes = (torch.rand(60, 4, generator=generator) < 0.4).int(), torch.arange(60) % 5
+    scores = concept_auc(values, concepts)
+    assert torch.equal(concept_auc(values.exp() * 3 - 7, concepts), scores)
+    torch.testing.assert_close(concept_auc(-values, concepts), 1 - scores)
+    order = torch.randperm(60, generator=generator)
+    assert torch.equal(concept_auc(values[order], concepts[order]), scores)
+    # A model that recites the concepts of its class knows nothing within the class.
+    recital = torch.rand(5, 4, generator=generator)[classes]
+    assert concept_auc(recital, concepts, classes).tolist() == [0.5] * 4
+    assert concept_auc(concepts, concepts).tolist() == [1] * 4
+
+
+def test_an_interval_has_a_width_and_stays_within_its_bounds() -> None:
+    concepts, classes = torch.arange(40)[:, None] % 2, torch.arange(40) % 5
+    low, high = concept_auc_interval(concepts.double(), concepts, classes)
+    # All right: Wilson's of 20 images.
+    assert (round(low, 3), high) == (0.839, 1)
+    low, high = concept_auc_interval(torch.zeros(40, 1), concepts, classes)
+    assert low < 0.5 < high
+    assert all(map(math.isnan, concept_auc_interval(concepts.double(), concepts, torch.zeros(40, dtype=int))))
+    assert all(map(math.isnan, concept_auc_interval(concepts.double(), torch.zeros_like(concepts), classes)))
+
+
+def test_the_interval_holds_the_mean() -> None:
+    n_classes, n, n_concepts = 8, 160, 6
+    ends, means = [], []
+    for run in range(120):
+        rng = np.random.default_rng(run)
+        shares, effect = rng.random((n_classes, n_concepts)), rng.normal(0, 0.5, (n_classes, n_concepts))
+        classes = rng.integers(0, n_classes, n)
+        concepts = (rng.random((n, n_concepts)) < shares[classes]).astype(int)
+        values = concepts + effect[classes] + rng.normal(size=(n, n_concepts))
+        ends.append(concept_auc_interval(values, concepts, classes))
+        means.append(float(concept_auc(values, concepts).nanmean()))
+    truth = np.mean(means)
+    held = np.mean([low <= truth <= high for low, high in ends])
+    assert 0.9 <= held <= 0.995
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="`concepts`"):
+        concept_auc(torch.zeros(4, 2), torch.zeros(4, 3))
+    with pytest.raises(ValueError, match="`concepts`"):
+        concept_auc(torch.zeros(4, 2), torch.full((4, 2), 0.5))
+    with pytest.raises(ValueError, match="`classes`"):
+        concept_auc(torch.zeros(4, 2), torch.zeros(4, 2), [0, 1])
