@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from captum_concepts.models.residual import Contributions, ResidualCBM, fit_residual
     from captum_concepts.pictures.gallery import gallery, overlay, plot_coam
     from captum_concepts.pictures.show import plot_contributions, show_concepts, show_top_images
+    from captum_concepts.released.load import load_released, released_weights
     from captum_concepts.tcav.folders import TCAVScores, tcav_folders
     from captum_concepts.tcav.score import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
 else:
@@ -70,10 +71,12 @@ __all__ = [
     "from_torchvision",
     "from_transformers",
     "gallery",
+    "load_released",
     "overlay",
     "plot_coam",
     "plot_contributions",
     "prune",
+    "released_weights",
     "show_concepts",
     "show_top_images",
     "tcav_contrast",

@@ -201,6 +201,52 @@ def test_concept_layer_of_another_form_needs_a_projection():
     assert not cbm.linear_pool
 
 
+def test_widths_of_a_concept_layer_of_several_layers():
+    layer = nn.Sequential(nn.Linear(D, 6), nn.Sequential(nn.ReLU(), nn.Linear(6, L)))
+    cbm = BottleneckCBM(backbone(), layer, nn.Linear(L, K))
+    assert cbm.n_concepts() == L
+    assert BottleneckCBM(backbone(), nn.Sequential(layer, nn.Tanh()), nn.Linear(L, K)).n_concepts() is None
+    named = BottleneckCBM(backbone(), nn.Sequential(layer, nn.Tanh()), nn.Linear(L, K), list("abcde"))
+    assert named.n_concepts() == L
+    with pytest.raises(ValueError, match="the values of 5 concepts but it takes 6"):
+        BottleneckCBM(backbone(), layer, nn.Linear(L + 1, K))
+    with pytest.raises(ValueError, match="one name for each of 5 concepts but got 2"):
+        BottleneckCBM(backbone(), layer, nn.Linear(L, K), ["a", "b"])
+    with pytest.raises(ValueError, match=r"with d = 6, the width of the concepts"):
+        BottleneckCBM(backbone(), nn.Sequential(nn.Linear(6, L)), nn.Linear(L, K))(images())
+
+
+def test_the_repr_names_the_activation():
+    assert "activation=sigmoid" in repr(bottleneck())
+    assert "activation=None" in repr(bottleneck(activation=None))
+    assert "activation=ReLU()" in repr(bottleneck(activation=nn.ReLU()))
+
+
+def test_values_that_are_probabilities_already_are_noticed():
+    class Probabilities(nn.Linear):
+        def forward(self, embedding):
+            return super().forward(embedding).sigmoid()
+
+    layer = seeded(nn.Sequential(Probabilities(D, L)))
+    cbm = BottleneckCBM(backbone(), layer, nn.Linear(L, K)).eval()
+    cbm(images()[:1])  # too few to say
+    with pytest.warns(UserWarning, match=r"Pass `activation=None`"):
+        cbm(images())
+    cbm(images())  # said once
+    BottleneckCBM(backbone(), layer, nn.Linear(L, K), activation=None).eval()(images())
+    BottleneckCBM(backbone(), nn.Sequential(nn.Linear(D, L)), nn.Linear(L, K)).eval()(images())
+    with pytest.raises(ValueError, match="ends with a Softmax"):
+        BottleneckCBM(backbone(), nn.Sequential(nn.Linear(D, L), nn.Softmax(1)), nn.Linear(L, K))
+
+
+@pytest.mark.parametrize("last", [nn.Softmax(1), nn.LogSoftmax(1)])
+def test_a_head_of_probabilities_is_noticed(last):
+    head = nn.Sequential(nn.Linear(L, K), last)
+    for kind, concepts in ((BottleneckCBM, nn.Linear(D, L)), (PostHocCBM, random_bank())):
+        with pytest.warns(UserWarning, match=f"`head` ends with a {type(last).__name__}"):
+            kind(backbone(), concepts, head)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

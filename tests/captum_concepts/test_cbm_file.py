@@ -39,6 +39,7 @@ HEADS = {
     "float64": head().double(),
     "without bias": nn.Linear(3, 5, bias=False).eval(),
     "layers": head(nn.BatchNorm1d(5), nn.GELU("tanh"), nn.Dropout(0.3), nn.LayerNorm(5, bias=False), nn.Tanh()),
+    "leaky": head(nn.LeakyReLU(0.3)),
 }
 
 
@@ -52,7 +53,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"), [("linear", "margin"), ("float64", "raw"), ("without bias", "raw"), ("layers", "margin")]
+    ("kind", "values"),
+    [("linear", "margin"), ("float64", "raw"), ("without bias", "raw"), ("layers", "margin"), ("leaky", "raw")],
 )
 def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> None:
     features = network().to(torch.float64 if kind == "float64" else torch.float32)

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM, embed
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, ResidualCBM, embed
 from captum_concepts.pictures.views import concept_views
 from quantus_concepts import score_concepts
 from quantus_concepts.functional import random_banks
@@ -72,6 +72,60 @@ def test_files_keep_random_banks(tmp_path: Path) -> None:
     with safe_open(tmp_path / "bare.safetensors", "pt") as file:
         assert not [name for name in file.keys() if "random" in name]  # noqa: SIM118
     assert PostHocCBM.load(tmp_path / "bare.safetensors", network()).random_banks == ()
+
+
+def fit_bottleneck(n_banks: int = 5, **settings: object) -> BottleneckCBM:
+    names = ["a", "b", "c"]
+    return BottleneckCBM(network(), seeded(nn.Linear(4, L)), seeded(nn.Linear(L, K)), names).fit_random_banks(
+        BATCHES, n_banks=n_banks, seed=3, **settings
+    )
+
+
+@pytest.mark.parametrize("values", ["margin", "raw"])
+def test_they_are_fitted_for_a_model_that_was_read(values: str) -> None:
+    model = fit_model(values)
+    bare = PostHocCBM(network(), model.bank, model.head, values)
+    runs: list[int] = []
+    bare.features.register_forward_hook(lambda *_: runs.append(1))
+    with untouched(bare):
+        assert bare.fit_random_banks(BATCHES, n_banks=5, seed=3) is bare
+    assert len(runs) == len(BATCHES)
+    for actual, expected in zip(bare.random_banks, model.random_banks, strict=True):
+        assert torch.equal(actual.cavs, expected.cavs)
+        assert torch.equal(actual.intercepts, expected.intercepts)
+        assert torch.allclose(actual.head.weight, expected.head.weight, atol=1e-6)
+    # Of embeddings no pass is needed, and a new call replaces what is there.
+    bare.fit_random_banks(embed(network(), BATCHES), n_banks=2)
+    assert len(runs) == len(BATCHES)
+    assert len(bare.random_banks) == len(bare.random_models()) == 2
+    with pytest.raises(ValueError, match="to give class labels"):
+        bare.fit_random_banks(embed(network(), BATCHES)._replace(labels=None))
+    with pytest.raises(ValueError, match="`n_banks` to be at least 1"):
+        bare.fit_random_banks(BATCHES, n_banks=0)
+
+
+def test_a_bottleneck_has_them_too(tmp_path: Path) -> None:
+    model = fit_bottleneck()
+    features, labels, _ = embed(network(), BATCHES)
+    expected = list(random_banks(features, labels, L, K, n_banks=5, seed=3))
+    residual = ResidualCBM(model, nn.Linear(4, K)).eval()
+    with untouched(model):
+        models = model.random_models()
+    for random_model, bank in zip(models, expected, strict=True):
+        assert random_model.features is model.features
+        assert random_model.concept_layer.names == ["a", "b", "c"]
+        assert torch.allclose(random_model.concept_predictor(IMAGES), bank.concept_values(features), atol=1e-6)
+        assert torch.allclose(random_model.concept_maps(IMAGES).mean((2, 3)) * 4, features @ bank.cavs.T, atol=1e-5)
+    for kind, saved in ((BottleneckCBM, model), (ResidualCBM, residual)):
+        saved.save(tmp_path / "model.safetensors")
+        loaded = kind.load(tmp_path / "model.safetensors", network())
+        assert len(loaded.random_banks) == 5
+        for actual, same in zip(loaded.random_models(), models, strict=True):
+            assert torch.equal(actual(IMAGES), same(IMAGES))
+    again = residual.fit_random_banks(BATCHES, n_banks=2)
+    assert len(again.random_models()) == 2
+    table = score_concepts(model, BATCHES, class_concepts=torch.eye(K, L), metrics=UsualMetrics(top_l=[1]))
+    assert set(table["model"]) == {"model", "random banks"}
 
 
 def test_score_concepts_has_the_baseline_by_itself() -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, embed
 from quantus_concepts import CEM, CLM, score_concepts
+from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits, random_banks
 from quantus_concepts.metrics import InterventionAccuracy, UsualMetrics
@@ -25,7 +26,7 @@ from reference.comparisons import bounded_cluster_interval
 from reference.comparisons import cem_gain as reference_gain
 from reference.evaluation import evaluate
 from reference.intervals import wilson_interval
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel, seeded
 from untouched import untouched
 
 N, SIZE = 11, (12, 15)
@@ -551,3 +552,22 @@ def test_the_usual_numbers_of_concepts_are_those_that_fit():
     for metrics in ([UsualMetrics(top_l=(1, 5))], [CEM(top_l=5)]):
         with pytest.raises(ValueError, match=r"`top_l` to lie in \[1, 4\] but got 5"):
             score_concepts(cbm, [batch], metrics)
+
+
+def test_clm_is_left_out_for_a_model_without_maps_and_the_reason_is_said() -> None:
+    birds = PaintedBirds(12, "test", image_size=32, n_classes=3, n_concepts=8)
+    features = seeded(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
+    linear, head = seeded(nn.Linear(4, 8)), seeded(nn.Linear(8, 3))
+    loader = DataLoader(birds, 6)
+    with_maps = score_concepts(BottleneckCBM(features, linear, head).eval(), loader)
+    model = BottleneckCBM(features, nn.Sequential(linear), head).eval()
+    with pytest.warns(UserWarning, match=r"CLM: left out, since the model has no concept maps\. .*") as warned:
+        table = score_concepts(model, loader)
+    assert len(warned) == 1
+    left_out = {*with_maps["metric"]} - {*table["metric"]}
+    assert left_out == {"CLM", "part specificity"}
+    rows = with_maps[~with_maps["metric"].isin(left_out)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(table, rows)
+    # A metric that is asked for is not left out.
+    with pytest.raises(ValueError, match="no weights to make maps with"):
+        score_concepts(model, loader, [CLM()])

@@ -17,6 +17,8 @@ from captum_concepts.texts import in_one_line
 #: Mean and standard deviation of each channel of images in [0, 1].
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
+IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
 _FACTORIES = {
     "torchvision": "from_torchvision",
     "timm": "from_timm",
@@ -24,7 +26,7 @@ _FACTORIES = {
     "transformers": "from_transformers",
 }
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-_METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
+_METHODS = ("forward", "_forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
 
 @in_one_line

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, width
+from captum_concepts.backbones.backbone import IMAGENET, Backbone, as_model, is_family, refusal, width
 from captum_concepts.backbones.pools import MeanThen, TokenPool, check_map_size, with_class_token
 
 
@@ -21,6 +22,7 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
     family                                                maps                                     linear
     ====================================================  =======================================  ======
     ResNet, RegNet, EfficientNet, MobileNetV2, DenseNet   before the average pool                  True
+    Inception (v3)                                        before the average pool                  True
     Swin                                                  after the last norm, as (N, d, h, w)     True
     ConvNeXt, MaxVit, MobileNetV3                         the layers after the pool, per position  False
     VisionTransformer                                     patch tokens after the last norm         False
@@ -144,6 +146,21 @@ def _vit(model: Any) -> Backbone:
     return Backbone(VitTokens(model), pool, pool.maps, channels)
 
 
+#: The layers of Inception in the order of its forward pass.
+_INCEPTION = (
+    *("Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "maxpool1", "Conv2d_3b_1x1", "Conv2d_4a_3x3", "maxpool2"),
+    *("Mixed_5b", "Mixed_5c", "Mixed_5d", "Mixed_6a", "Mixed_6b", "Mixed_6c", "Mixed_6d", "Mixed_6e"),
+    *("Mixed_7a", "Mixed_7b", "Mixed_7c"),
+)
+
+
+def _inception(model: Any) -> Backbone:
+    backbone = _up_to_mean(*_INCEPTION)(model)
+    layers = {"transform_input": InceptionInput(model.transform_input), **dict(backbone.features.named_children())}
+    # The branches of the last layer give its channels together.
+    return Backbone(nn.Sequential(OrderedDict(layers)), "mean", None, 2048)
+
+
 _CUTS = {
     "ResNet": _up_to_mean("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4"),
     "RegNet": _up_to_mean("stem", "trunk_output"),
@@ -151,12 +168,28 @@ _CUTS = {
     "MobileNetV2": _mobilenet_v2,
     "MobileNetV3": _mobilenet_v3,
     "DenseNet": _densenet,
+    "Inception3": _inception,
     # (N, h, w, c) would pass for maps by its rank, so the permutation belongs to the features.
     "SwinTransformer": _up_to_mean("features", "norm", "permute"),
     "ConvNeXt": _convnext,
     "MaxVit": _maxvit,
     "VisionTransformer": _vit,
 }
+
+
+class InceptionInput(nn.Module):
+    """Turn images normalised by ImageNet's statistics into images in [-1, 1], as Inception's `transform_input`."""
+
+    def __init__(self, transform_input: bool) -> None:
+        super().__init__()
+        self.transform_input = transform_input
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return images of (N, 3, H, W)."""
+        if not self.transform_input:
+            return images
+        mean, std = (images.new_tensor(numbers)[:, None, None] for numbers in IMAGENET)
+        return (images * std + mean - 0.5) / 0.5
 
 
 class VitTokens(nn.Module):

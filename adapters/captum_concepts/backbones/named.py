@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from captum_concepts.backbones.backbone import Backbone, own_normalisation, square
+from captum_concepts.backbones.backbone import IMAGENET, Backbone, own_normalisation, square
 from captum_concepts.backbones.families_open_clip import from_open_clip
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
@@ -23,7 +23,6 @@ from captum_concepts.support.running import error_text
 #: In place of the name of weights: none, for an untrained network.
 NO_WEIGHTS = "none"
 RESNET18_CUB = "resnet18_cub"
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _WITH_WEIGHTS = ("open_clip", "transformers")
 #: In place of a model's name: what follows is one of the hub, or a folder.
 _OPEN_CLIP_PLACES = ("hf-hub", "local-dir")

@@ -19,6 +19,9 @@ TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
 P_VALUES = "p_values"
 ALL_TENSORS = (*TENSORS, P_VALUES)
 _KIND = "captum_concepts.ConceptBank"
+#: What reads the files of other projects, and how these are called.
+RELEASED = "`captum_concepts.load_released` reads models that Label-free CBM, post-hoc CBM and others have written"
+RELEASED_SUFFIXES = (".pt", ".pth", ".ckpt", ".pkl")
 
 
 class BankContents(NamedTuple):
@@ -81,9 +84,10 @@ def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dic
             # Copies: as long as tensors lie in the file, Windows cannot replace it.
             return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
+        released = f" {RELEASED}." if source.suffix in RELEASED_SUFFIXES else ""
         raise ValueError(
             f"{source} is not a complete safetensors file ({shorten(error)}). It may be cut short or of another "
-            f"format; a {what} is written with `{writer}`."
+            f"format; a {what} is written with `{writer}`.{released}"
         ) from error
 
 

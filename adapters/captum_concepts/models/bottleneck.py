@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Self, cast
 
@@ -10,13 +11,27 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool, resolve_stages
-from captum_concepts.models.chain import check_class_names, check_width
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.models.cbm import PostHocCBM
+from captum_concepts.models.chain import check_class_names, check_width, outer_layer
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_names
-from captum_concepts.support.running import first_floating, without_autocast
+from captum_concepts.support.running import device_of, first_floating, warn_user, without_autocast
 
 _SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
+#: So many logits lie between 0 and 1 only if they are no logits.
+_ENOUGH = 20
+
+
+def is_sigmoid(activation: Callable[[Tensor], Tensor] | None) -> bool:
+    """Whether an activation is the sigmoid."""
+    return isinstance(activation, nn.Sigmoid) or activation in _SIGMOIDS
+
+
+def _width(layer: nn.Module, side: str) -> int | None:
+    """Return the width of a linear layer or a convolution on a side, "in" or "out"; None for other layers."""
+    return getattr(layer, f"{side}_features", getattr(layer, f"{side}_channels", None))
 
 
 class BottleneckLayer(nn.Module):
@@ -34,8 +49,10 @@ class BottleneckLayer(nn.Module):
         self.layer = layer
         self.activation = activation
         self.training = layer.training
+        #: Whether a batch is still to be looked at for values that have been through a sigmoid already.
+        self._unseen = is_sigmoid(activation) and not isinstance(layer, nn.Linear | nn.Conv2d)
         if names is not None:
-            n_concepts = getattr(layer, "out_features", getattr(layer, "out_channels", None))
+            n_concepts = _width(outer_layer(layer, -1), "out")
             self.names = check_names(names, len([*names]) if n_concepts is None else n_concepts)
 
     def forward(self, embedding: Tensor) -> Tensor:
@@ -48,7 +65,22 @@ class BottleneckLayer(nn.Module):
                 logits = self.layer(embedding[:, :, None, None]).flatten(1)
             else:
                 logits = self.layer(embedding)
+            if self._unseen and logits.numel() >= _ENOUGH:
+                self._warn_of_values(logits)
             return logits if self.activation is None else self.activation(logits)
+
+    def extra_repr(self) -> str:
+        """Return the activation, which the default of `BottleneckCBM` may have set."""
+        return f"activation={'sigmoid' if is_sigmoid(self.activation) else self.activation}"
+
+    def _warn_of_values(self, logits: Tensor) -> None:
+        self._unseen = False
+        low, high = logits.detach().aminmax()
+        if low >= 0 and high <= 1:
+            warn_user(
+                "Argument `concept_layer` gives numbers between 0 and 1, and `activation`, by default the sigmoid, is "
+                "applied to them once more. Pass `activation=None` if they are concept values already."
+            )
 
 
 class BottleneckCBM(StoredCBM):
@@ -79,7 +111,8 @@ class BottleneckCBM(StoredCBM):
     maps : callable, optional
         As in `PostHocCBM`.
     activation : callable, optional
-        From logits to concept values; the sigmoid by default, None for none.
+        From logits to concept values; the sigmoid by default, None for none: Label-free CBM, VLG-CBM and sequential
+        CBM have none. The repr of `concept_layer` names it.
     project : callable, optional
         ``project(features, concepts)`` gives the maps (N, k, h, w) of a concept layer of another form;
         `concepts` is as in `maps_from_features`.
@@ -92,8 +125,8 @@ class BottleneckCBM(StoredCBM):
     Raises
     ------
     ValueError
-        If `concept_layer` is a convolution over more than one pixel, or ends with a second sigmoid; if there are not as
-        many names as concepts or classes, or two are the same.
+        If `concept_layer` is a convolution over more than one pixel, or ends with a sigmoid of its own; if there
+        are not as many names as concepts or classes, or two are the same.
     """
 
     concept_layer: BottleneckLayer
@@ -113,15 +146,11 @@ class BottleneckCBM(StoredCBM):
     ) -> None:
         if isinstance(concept_layer, nn.Conv2d):
             _check_pointwise(concept_layer)
-        if isinstance(activation, nn.Sigmoid) or activation in _SIGMOIDS:
+        if is_sigmoid(activation):
             _check_without_sigmoid(concept_layer)
         module, pooling = resolve_stages(features, pool, maps)
-        channels = None
-        if isinstance(concept_layer, nn.Linear):
-            channels = concept_layer.in_features
-        elif isinstance(concept_layer, nn.Conv2d):
-            channels = concept_layer.in_channels
-        check_width(head, getattr(concept_layer, "out_features", getattr(concept_layer, "out_channels", None)))
+        channels = _width(outer_layer(concept_layer, 0), "in")
+        check_width(head, _width(outer_layer(concept_layer, -1), "out"))
         super().__init__(module, pooling, BottleneckLayer(concept_layer, activation, names), head, channels)
         self.project = project
         self.class_names = None if class_names is None else check_class_names(class_names, head)
@@ -136,7 +165,7 @@ class BottleneckCBM(StoredCBM):
     @property
     def bounded(self) -> bool:
         """Whether values are those of a sigmoid, so that a label is a value."""
-        return isinstance(self.concept_layer.activation, nn.Sigmoid) or self.concept_layer.activation in _SIGMOIDS
+        return is_sigmoid(self.concept_layer.activation)
 
     @property
     def zero(self) -> str:
@@ -162,18 +191,45 @@ class BottleneckCBM(StoredCBM):
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
         if not isinstance(self._layer, nn.Linear | nn.Conv2d):
-            raise ValueError(
-                f"A concept layer of type {type(self._layer).__name__} has no weights to make maps with. "
-                f"Pass `project`, a callable from (features, concepts) to maps (N, k, h, w), or give "
-                f"`features` the part before its last linear layer and pass that layer as `concept_layer`."
-            )
+            raise ValueError(self._no_weights())
         return self._layer.weight.flatten(1)
+
+    @property
+    def without_maps(self) -> str:
+        """Why the model has no concept maps; empty if it has."""
+        has_maps = self.project is not None or isinstance(self._layer, nn.Linear | nn.Conv2d)
+        return "" if has_maps else self._no_weights()
+
+    def _no_weights(self) -> str:
+        return (
+            f"A concept layer of type {type(self._layer).__name__} has no weights to make maps with. "
+            "Pass `project`, a callable from (features, concepts) to maps (N, k, h, w), or give "
+            "`features` the part before its last linear layer and pass that layer as `concept_layer`."
+        )
 
     def n_concepts(self) -> int | None:
         """Return L where it is known."""
-        if isinstance(self._layer, nn.Linear):
-            return self._layer.out_features
-        return self._layer.out_channels if isinstance(self._layer, nn.Conv2d) else None
+        names = getattr(self.concept_layer, "names", None)
+        return _width(outer_layer(self._layer, -1), "out") if names is None else len(names)
+
+    def random_models(self) -> list[PostHocCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
+
+        Returns
+        -------
+        list of PostHocCBM
+            As of `PostHocCBM.random_models`, with the values "margin".
+        """
+        names, pooling = getattr(self.concept_layer, "names", None), self.pooling
+        models = []
+        for draw in self.random_banks:
+            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
+            head = copy.deepcopy(draw.head).to(device_of(self.features)).eval()
+            model = PostHocCBM(self.features, bank, head, pool=pooling.pool, maps=pooling.maps)
+            model.concept_layer.eval()
+            model.know_levels(draw)
+            models.append(model)
+        return models
 
     def _contents(self) -> ModelContents:
         width = next((part.in_features for part in self._layer.modules() if isinstance(part, nn.Linear)), None)
@@ -189,6 +245,7 @@ class BottleneckCBM(StoredCBM):
             activation=_as_module(self.concept_layer.activation),
             names=getattr(self.concept_layer, "names", None),
             class_names=self.class_names,
+            random_banks=self.random_banks,
             levels=self._levels(),
         )
 
@@ -207,6 +264,7 @@ class BottleneckCBM(StoredCBM):
             maps=maps,
             activation=activation,
         )
+        model.random_banks = contents.random_banks
         model.know_file(contents)
         return model
 
@@ -224,13 +282,12 @@ def _as_module(activation: Callable[[Tensor], Tensor] | None) -> nn.Module:
 
 
 def _check_without_sigmoid(layer: nn.Module) -> None:
-    last = layer
-    while isinstance(last, nn.Sequential) and len(last):
-        last = last[-1]
-    if isinstance(last, nn.Sigmoid):
+    last = outer_layer(layer, -1)
+    if isinstance(last, nn.Sigmoid | nn.Softmax | nn.Hardsigmoid):
         raise ValueError(
             "Expected argument `concept_layer` to give logits, of which `activation` makes the values, but it ends "
-            "with a Sigmoid, and a second one would follow. Pass the layer without it, `concept_layer[:-1]`."
+            f"with a {type(last).__name__}, and a sigmoid would follow. Pass the layer without it, "
+            "`concept_layer[:-1]`, or with it and `activation=None`."
         )
 
 

@@ -25,6 +25,7 @@ from captum_concepts.support.running import (
     evaluation_mode,
     tensor_output,
     to_model,
+    warn_user,
     without_autocast,
 )
 
@@ -37,12 +38,18 @@ VALUES = ("margin", "raw")
 
 def check_width(head: nn.Module, n_concepts: int | None) -> None:
     """Raise where a head that is, or begins with, a linear layer takes another number of concepts."""
-    while isinstance(head, nn.Sequential) and len(head):
-        head = head[0]
-    if n_concepts is not None and type(head) is nn.Linear and head.in_features != n_concepts:
+    first = outer_layer(head, 0)
+    if n_concepts is not None and type(first) is nn.Linear and first.in_features != n_concepts:
         raise ValueError(
-            f"Expected argument `head` to take the values of {n_concepts} concepts but it takes {head.in_features}."
+            f"Expected argument `head` to take the values of {n_concepts} concepts but it takes {first.in_features}."
         )
+
+
+def outer_layer(module: nn.Module, place: int) -> nn.Module:
+    """Return the first (0) or the last (-1) layer of a Sequential, or the module itself."""
+    while isinstance(module, nn.Sequential) and len(module):
+        module = module[place]
+    return module
 
 
 def linear_part(head: nn.Module) -> nn.Linear | None:
@@ -209,6 +216,12 @@ class ConceptChain(nn.Module, ABC):
         self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
     ) -> None:
         super().__init__()
+        last = outer_layer(head, -1)
+        if isinstance(last, nn.Softmax | nn.LogSoftmax):
+            warn_user(
+                f"Argument `head` ends with a {type(last).__name__}: attributions and scores would explain "
+                "probabilities and not class logits. Pass the head without it, `head[:-1]`."
+            )
         self.features = features
         self.pooling = pooling
         self.concept_layer = concept_layer
@@ -227,6 +240,11 @@ class ConceptChain(nn.Module, ABC):
 
         If False, they are only local evidence for the concept.
         """
+
+    @property
+    def without_maps(self) -> str:
+        """Why the model has no concept maps; empty if it has."""
+        return ""
 
     @property
     def bounded(self) -> bool:

@@ -16,7 +16,7 @@ from captum_concepts.backbones.backbone import Normalisation, check_image_statis
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.backbones.pooling import Pooling
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors, settings_json
+from captum_concepts.bank.files import P_VALUES, RELEASED, TENSORS, check_kind_of_file, read_tensors, settings_json
 from captum_concepts.fingerprints import tensors_hash
 from captum_concepts.models.chain import VALUES, check_class_names
 from captum_concepts.models.plain_layers import build_layers, check_finites, describe_layers
@@ -143,7 +143,7 @@ def read_model(source: Path, kind: str) -> ModelContents:
     """Read the file or the folder of a model of a class; nothing in it is executed."""
     writer, folder = f"{kind}.save", source.is_dir()
     if folder and not (source / CONFIG_NAME).is_file():
-        raise FileNotFoundError(f"There is no concept model in {source}: it holds no {CONFIG_NAME}.")
+        raise FileNotFoundError(f"There is no concept model in {source}: it holds no {CONFIG_NAME}. {RELEASED}.")
     path = source / SAFETENSORS_SINGLE_FILE if folder else source
     tensors, header = read_tensors(path, "cpu", "concept model", writer)
     facts: Any = read_json(source / CONFIG_NAME, "Concept model") if folder else header

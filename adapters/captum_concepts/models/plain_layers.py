@@ -17,6 +17,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "Dropout": ("p",),
     "GELU": ("approximate",),
     "Identity": (),
+    "LeakyReLU": ("negative_slope",),
     "ReLU": (),
     "Sigmoid": (),
     "Tanh": (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self, cast
 
@@ -96,6 +96,11 @@ class ResidualCBM(StoredCBM):
         return self.bottleneck.linear_pool
 
     @property
+    def without_maps(self) -> str:
+        """Why the model has no concept maps, as of the bottleneck."""
+        return self.bottleneck.without_maps
+
+    @property
     def bounded(self) -> bool:
         """Whether a label is a value, as of the bottleneck."""
         return self.bottleneck.bounded
@@ -109,15 +114,17 @@ class ResidualCBM(StoredCBM):
         """Return the concept maps of features, those of the bottleneck."""
         return self.bottleneck.maps_from_features(features, concepts)
 
-    def random_models(self) -> list[PostHocCBM]:
-        """Return those of the bottleneck: a concept model for each random bank, without a residual.
+    def random_models(self) -> Sequence[StoredCBM]:
+        """Return a concept model for each random bank, without a residual.
 
         Returns
         -------
         list of PostHocCBM
             As of `PostHocCBM.random_models`.
         """
-        return self.bottleneck.random_models() if isinstance(self.bottleneck, PostHocCBM) else []
+        bottleneck = self.bottleneck.with_head(self.bottleneck.head)
+        bottleneck.random_banks = self.random_banks
+        return bottleneck.random_models()
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
@@ -157,9 +164,8 @@ class ResidualCBM(StoredCBM):
     def _contents(self) -> ModelContents:
         contents = self.bottleneck._contents()
         facts = replace(contents.backbone, source=self.source)
-        return replace(
-            contents, backbone=facts, residual=self.residual, class_names=self.class_names, levels=self._levels()
-        )
+        own = {"class_names": self.class_names, "random_banks": self.random_banks, "levels": self._levels()}
+        return replace(contents, backbone=facts, residual=self.residual, **own)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:

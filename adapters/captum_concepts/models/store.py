@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from huggingface_hub.constants import CONFIG_NAME, ENDPOINT, SAFETENSORS_SINGLE_FILE
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
+from captum_concepts.backbones.embedding import LoaderBatch
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
+from captum_concepts.bank.directions import as_embeddings
 from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
 from captum_concepts.models.files import LEVELS, BackboneFacts, ModelContents, read_model, write_file, write_folder
-from captum_concepts.support.checks import check_path
+from captum_concepts.models.random_banks import N_BANKS, random_banks
+from captum_concepts.support.checks import check_path, check_whole
 from captum_concepts.support.files import quote, shorten
-from captum_concepts.support.running import device_of, error_text, warn_user
+from captum_concepts.support.running import (
+    device_of,
+    error_text,
+    evaluation_mode,
+    progress,
+    tensor_output,
+    warn_user,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +78,64 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     @abstractmethod
     def _contents(self) -> ModelContents:
         """Return what files hold of the model."""
+
+    @abstractmethod
+    def random_models(self) -> Sequence[StoredCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`."""
+
+    def fit_random_banks(
+        self,
+        loader: Iterable[LoaderBatch],
+        *,
+        n_banks: int = N_BANKS,
+        seed: int = 0,
+        display_progressbar: bool = False,
+    ) -> Self:
+        """Fit banks of random directions, the random baseline of concept metrics, for a model that is fitted already.
+
+        As `PostHocCBM.fit(random_banks=)` does: as many directions as the model has concepts, each bank with a logistic
+        head of its own. They are kept in `random_banks`, in place of others, and in files. A model that does not know
+        the values of absent concepts gets its `mean_values` too, from which effects are counted then.
+
+        Parameters
+        ----------
+        loader : iterable
+            Batches ``(images, labels, concept_labels)`` of training images, or the result of `embed`, which saves the
+            pass. Concept labels are needed where the model counts effects from absent values.
+        n_banks : int
+            Number of banks. The range of 39 encloses 95 % of what random directions give.
+        seed : int
+            Random seed of the directions.
+        display_progressbar : bool
+            Whether to show progress.
+
+        Returns
+        -------
+        StoredCBM
+            This model.
+
+        Raises
+        ------
+        ValueError
+            If the loader is empty or gives no labels, or an embedding is not finite.
+        """
+        check_whole("n_banks", n_banks, 1)
+        embedding, labels, concept_labels = self.embedded(loader, 2, display_progressbar)
+        if labels is None:
+            raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
+        rows = as_embeddings(embedding)
+        with evaluation_mode(self), torch.no_grad():
+            values = self.concept_layer(embedding)
+            shape = values.shape[1], tensor_output(self.head(values[:1])).shape[1]
+        counts_from_absence = self.absent_values is not None or self.bounded
+        if not counts_from_absence:
+            self.mean_values = values.mean(0)
+        # Banks count effects from the level that the model counts from.
+        known = counts_from_absence and concept_labels is not None and concept_labels.shape[1] == shape[1]
+        settings = {"n_banks": n_banks, "values": getattr(self, "values", "margin"), "seed": seed}
+        banks = random_banks(rows, labels, *shape, concept_labels=concept_labels if known else None, **settings)
+        self.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=n_banks))
+        return self
 
     @classmethod
     @abstractmethod

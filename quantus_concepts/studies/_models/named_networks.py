@@ -11,17 +11,11 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, own_normalisation
+from captum_concepts.backbones.backbone import IMAGENET, Backbone, own_normalisation
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
-from captum_concepts.backbones.named import (
-    IMAGENET,
-    NO_WEIGHTS,
-    RESNET18_CUB,
-    Network,
-    build_network,
-)
+from captum_concepts.backbones.named import NO_WEIGHTS, RESNET18_CUB, Network, build_network
 from captum_concepts.backbones.weights import load_weights
 from captum_concepts.lazy import MissingExtraError
 from captum_concepts.support.checks import check_file, check_normalisation, check_path, check_whole

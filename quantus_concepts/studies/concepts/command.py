@@ -63,7 +63,8 @@ _BACKBONE = (
 )
 _MODEL = (
     "Concept model of your own to compare with: path.py:factory (the file is executed; its MEAN and STD normalise the "
-    "images), or a file of PostHocCBM.save that goes with a --backbone. May be given several times."
+    "images), or what goes with a --backbone: a file of PostHocCBM.save, or a folder or file written by Label-free "
+    "CBM, VLG-CBM, post-hoc CBM, DN-CBM or CBM. May be given several times."
 )
 _EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
 _STRENGTH = "Regularisation of the SVM."

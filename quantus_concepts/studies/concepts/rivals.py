@@ -9,12 +9,19 @@ from typing import cast
 
 import pandas as pd
 import torch
+from huggingface_hub.constants import CONFIG_NAME
 from torch import nn
 
+from captum_concepts.backbones.backbone import Backbone
+from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import list_first
+from captum_concepts.bank.files import RELEASED_SUFFIXES
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.random_banks import stack_banks
+from captum_concepts.models.store import StoredCBM
+from captum_concepts.released.load import load_released
+from captum_concepts.support.checks import match_names
 from captum_concepts.support.running import to_model
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
@@ -51,7 +58,7 @@ class OwnModel:
 def load_model(
     spec: str, source: Source, backbones: Sequence[Network], layer: str | None, device: torch.device
 ) -> OwnModel:
-    """Return the model that `--model` names: path.py:factory, or a file that belongs to one of the backbones."""
+    """Return the model that `--model` names: path.py:factory, or a file or folder that goes with a backbone."""
     if ".py:" in spec or spec.endswith(".py"):
         network = load_network(spec, option="--model")
         check_concept_models("--model", cast(ConceptModel, network.module))
@@ -70,7 +77,7 @@ def _of_file(
         image = same_images(source, network, 0).test[0].image
         backbone, _ = cut_network(network, layer, to_model(network.module, image[None]))
         try:
-            model = PostHocCBM.load(path, backbone).to(device).eval()
+            model = _read(path, backbone).to(device).eval()
         except (ValueError, OSError) as error:
             reasons.append(str(error).replace(" as `features`", " as --backbone"))
             continue
@@ -78,6 +85,17 @@ def _of_file(
         return OwnModel(path.name, model, replace(network, mean=mean, std=std))
     reason = reasons[0] if reasons else "Name the backbone that it was fitted on with --backbone."
     raise ValueError(f"Argument `--model` names what cannot be used, {path}. {reason}")
+
+
+def _read(path: Path, backbone: Backbone) -> StoredCBM:
+    """Return the model of a file of ours, or of the code of another project."""
+    released = not (path / CONFIG_NAME).is_file() if path.is_dir() else path.suffix in RELEASED_SUFFIXES
+    if not released:
+        return PostHocCBM.load(path, backbone)
+    model = load_released(path, backbone)
+    if isinstance(model, ConceptBank):
+        raise ValueError(f"{path} holds a concept bank and no model. `PostHocCBM.fit(bank=...)` fits a head for it.")
+    return model
 
 
 @torch.no_grad()
@@ -91,6 +109,8 @@ def data_for(source: Source, own: OwnModel, seed_number: int) -> BenchmarkData:
     learnable = learnable_concepts(source, everything)
     for data in (everything, learnable):
         if counts == (len(data.concept_names), data.n_classes):
+            names = getattr(getattr(own.model, "concept_layer", None), "names", None)
+            match_names(f"--model {own.name}", names, data.concept_names, "concepts")
             return data
     some = f" (or the {len(learnable.concept_names)} that can be learned)" if learnable.left_out else ""
     raise ValueError(

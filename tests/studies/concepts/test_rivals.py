@@ -12,7 +12,9 @@ import torch
 from torch import nn
 from torchvision.transforms.v2 import Normalize
 
-from captum_concepts import ConceptBank, PostHocCBM
+import released_files
+from captum_concepts import ConceptBank, PostHocCBM, load_released
+from captum_concepts.backbones.backbone import IMAGENET
 from captum_concepts.support.running import run_file
 from fixtures_commands import check_command, write_own_images
 from golden.runs import smaller
@@ -184,6 +186,29 @@ def save_model() -> PostHocCBM:
     return model
 
 
+def test_a_folder_of_another_project_is_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(released_files, "D", 6)
+        patch.setattr(released_files, "L", 3)
+        patch.setattr(released_files, "K", 2)
+        released_files.label_free(tmp_path / "other")
+        patch.setattr(released_files, "CONCEPTS", ["red", "green", "stalk::short"])
+        released_files.label_free(tmp_path / "cub_cbm")
+    table = results(f"{FOLDER} --backbone models.py:network --model cub_cbm", "out")
+    backbone, _ = cut_network(load_network("models.py:network"), None, torch.zeros(1, 3, 24, 24))
+    # Images are normalised as that project does, by ImageNet's mean and deviation.
+    data = images(*IMAGENET)
+    settings = {"class_concepts": data.class_concepts, "metrics": UsualMetrics(top_l=[1, 3])}
+    expected = score_concepts(load_released("cub_cbm", backbone), sample_loader(data, 64), **settings)
+    own = rows_of(table, "concept model, cub_cbm").query("baseline.isna()")["value"].tolist()
+    assert own == pytest.approx(expected.loc[expected["baseline"] == "", "value"].tolist(), nan_ok=True)
+    # Its concepts have to be those of the data, which is known before anything is computed.
+    Path("other/concepts.txt").write_text("red\ngreen\na short stalk")
+    command = f"{FOLDER} --backbone models.py:network --model other {QUIET}"
+    capsys.readouterr()
+    check_command(["benchmark", "concepts", *shlex.split(command)], "not there: \\['stalk::short'\\]", capsys)
+
+
 def test_painted_birds_of_each_seed_are_those_of_the_small_network():
     birds = (
         "--painted n_train=30,n_test=9,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 --min-images 1 --no-sweep "
@@ -212,6 +237,7 @@ def test_painted_birds_of_each_seed_are_those_of_the_small_network():
         f"{FOLDER} --backbone first.py:network --model network.py:model": "`--model` to be a concept model",
         f"{FOLDER} --backbone first.py:network --model models.py:x": "'models.py:x'. It has: joint, birds, wide",
         f"{FOLDER} --backbone first.py:network --model parts.csv": "`--model` names what cannot be used, parts.csv",
+        f"{FOLDER} --backbone first.py:network --model fruit": "cannot be used, fruit. fruit holds no released model",
     }.items(),
 )
 def test_refusals(arguments, message, capsys):
