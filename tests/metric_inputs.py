@@ -55,6 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ConceptTaskLeakage": {"n_bins": 2},
     "IIR": {"tolerance": 10},
     "InterventionAccuracy": {"levels": Levels(torch.full((N_CONCEPTS,), -1.0), torch.ones(N_CONCEPTS))},
+    "OracleHead": {"threshold": 0},
     "PASTAScore": {"denormalise": torch.sigmoid},
     "SubstitutionScore": {"threshold": 0},
 }

@@ -225,14 +225,14 @@ class ConceptPredictions(Rows):
         if not (parts := [*parts]):
             raise ValueError("Expected argument `parts` to hold at least one part but it is empty.")
         for part in parts[1:]:
+            if not is_same_head(parts[0].head, part.head):
+                raise ValueError("Expected argument `parts` to be of one model but their heads differ.")
             for mine, other in zip(_facts(parts[0]), _facts(part), strict=True):
                 if mine != other:
                     raise ValueError(
                         "Expected argument `parts` to be of one model and the same arguments but got "
                         f"{mine} and {other}."
                     )
-            if not is_same_head(parts[0].head, part.head):
-                raise ValueError("Expected argument `parts` to be of one model but their heads differ.")
         return cls.join(parts)
 
     def select(self, rows: Any) -> Self:

@@ -208,8 +208,9 @@ def score_concepts(
         # Scores of the images are those of the models alone.
         controls=None if per_image and not controls else controls,
     )
-    named = controls if isinstance(controls, Mapping) else [pass_.control or pass_.banks_name]
-    check_threshold("value_threshold", value_threshold, [*(each.name for each in pass_.subjects), *named])
+    known = [each.name for each in pass_.subjects]
+    known += [pass_.banks_name] if any(each.banks for each in pass_.subjects) else []
+    check_threshold("value_threshold", value_threshold, [*known, *(controls if isinstance(controls, Mapping) else ())])
     if value_threshold is None and {"added", "removed"} & {*(truth or {})}:
         raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
 
