@@ -682,7 +682,7 @@ def has_seen_truth(rows: Iterable[ConceptPredictions], chosen: Sequence[Chosen])
 def check_threshold(name: str, threshold: Thresholds, models: Sequence[str]) -> None:
     """Raise for a threshold that is not finite, or is of none of the models of these names."""
     if isinstance(threshold, Mapping) and (unknown := [model for model in threshold if model not in models]):
-        known = ", ".join(repr(model) for model in models if model)
+        known = ", ".join(repr(model) for model in dict.fromkeys(models) if model)
         raise ValueError(f"Expected argument `{name}` to name models, {known}, but got {unknown[0]!r}.")
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:

@@ -130,10 +130,11 @@ class SeedScores:
 
     def _scored(self, *, per_image: bool = False) -> pd.DataFrame:
         """Return the table of all metrics."""
+        models, thresholds = self.models, self.run.settings.thresholds
         return score_predictions(
-            self.models,
+            models,
             self._metrics(),
-            value_threshold=self.run.settings.thresholds,
+            value_threshold={name: of for name, of in thresholds.items() if name in (*models, RANDOM)},
             controls={RANDOM: self.controls},
             per_image=per_image,
         )
