@@ -26,7 +26,8 @@ from captum_concepts.support.running import progress as bar
 from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import check_explainer
-from quantus_concepts.metrics.host.model import ensure_block, models_of_random_banks
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
+from quantus_concepts.metrics.host.model import ensure_block, random_banks_of
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.summary import ANY_METHOD, OF_ITEMS, SUMMARY_COLUMNS, Control, summary_row, with_control
@@ -228,7 +229,7 @@ def evaluate(
                     else:
                         rows.append(row_of(method, error=outcome.error) | {"call": call})
         controls: dict[str, Any] = dict.fromkeys(calls, control)
-        if baselines or (baselines is None and control is None and models_of_random_banks(model)):
+        if baselines or (baselines is None and control is None and random_banks_of(model)):
             scored = {name: metric for name, metric in metrics.items() if baselines or _ran_on_images(metric)}
             draw = partial(_baselines, scored, n_maps=n_baselines, show=display_progressbar)
             controls = {call: draw({**data, **kwargs, **keywords}) for call, keywords in calls.items()}
@@ -284,31 +285,36 @@ def _baselines(
     """Return what each metric gives for random banks, or for random maps where it depends on an explanation method."""
     values_by_metric: dict[str, list[float]] = {}
     for name, metric in metrics.items():
-        on_images = _ran_on_images(metric)
-        if on_images:
-            draws: list[dict[str, Any]] = [
-                {"model": bank_model} for bank_model in models_of_random_banks(batches["model"])
-            ]
+        if _ran_on_images(metric):
+            try:
+                # Values that random banks have of the embeddings of one pass.
+                values = [*_copy_metric(metric).bank_values(**batches)] if isinstance(metric, ConceptMetric) else []
+            except Exception as error:
+                warn_user(f"{name} of a random baseline failed. {type(error).__name__}: {error}")
+                continue
         else:
-            explainers = (explain_func(RandomAttribution, seed=seed) for seed in range(n_maps))
-            draws = [{"explain_func": explainer, "explain_func_kwargs": {}} for explainer in explainers]
-        values = []
-        for draw in bar(draws, f"baselines of {name}", show=show, unit="draw"):
-            # A metric keeps what it scored: that of the methods stays what its user finds there.
-            silent = _copy_metric(metric)
-            # Why draws are undefined is not the user's concern; a draw that raises still warns.
-            if hasattr(silent, "_disable_warnings"):
-                silent._disable_warnings = True
-            guard = _Guard(f"{name} of a random baseline", silent, len(batches["x_batch"]), None)
-            guard(**batches | draw)
-            (outcome,) = guard.outcomes
-            if outcome.error:
-                break
-            values.append(summary_row("", name, outcome.scores, outcome.record)["value"])
-        else:
-            if values:
-                values_by_metric[name] = values
+            values = _of_random_maps(name, metric, batches, n_maps, show=show)
+        if values:
+            values_by_metric[name] = values
     return values_by_metric
+
+
+def _of_random_maps(name: str, metric: Any, batches: dict[str, Any], n_maps: int, *, show: bool) -> list[float]:
+    """Return what a metric gives for random maps; nothing where one of them raises."""
+    values = []
+    for seed in bar(range(n_maps), f"baselines of {name}", show=show, unit="draw"):
+        # A metric keeps what it scored: that of the methods stays what its user finds there.
+        silent = _copy_metric(metric)
+        # Why draws are undefined is not the user's concern; a draw that raises still warns.
+        if hasattr(silent, "_disable_warnings"):
+            silent._disable_warnings = True
+        guard = _Guard(f"{name} of a random baseline", silent, len(batches["x_batch"]), None)
+        guard(**batches, explain_func=explain_func(RandomAttribution, seed=seed), explain_func_kwargs={})
+        (outcome,) = guard.outcomes
+        if outcome.error:
+            return []
+        values.append(summary_row("", name, outcome.scores, outcome.record)["value"])
+    return values
 
 
 def _copy_metric(metric: Any) -> Any:

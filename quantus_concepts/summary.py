@@ -14,7 +14,7 @@ from captum_concepts.support.checks import as_list, to_numpy
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.statistics.intervals import UNBOUNDED, baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.metrics.host.rows import score_row
+from quantus_concepts.metrics.host.scores import score_row
 
 #: Baselines: names of methods, results of baseline models, or numbers of many by metric.
 Control = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]

@@ -14,6 +14,7 @@ from quantus.helpers.enums import DataType
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from captum_concepts.models.interventions import Levels
 from quantus_concepts import AVAILABLE_METRICS
 from quantus_concepts.metrics import IIR, Faithfulness, Patch
 from quantus_concepts.pasta.scorer import Scorer
@@ -44,12 +45,17 @@ def explained_inputs(metric: Any, model: Any, images: np.ndarray) -> tuple[nn.Mo
     return model.head, values.numpy()
 
 
+#: Metrics to which images of one class say nothing.
+OF_SEVERAL_CLASSES = ("Completeness", "ConceptTaskLeakage")
 #: Settings of one metric, in addition to the arguments that it has by their names.
 SETTINGS: dict[str, dict[str, Any]] = {
     "CEM": {"top_l": 2},
     "CLM": {"alpha": 3, "top_l": 2},
     "Faithfulness": {"perturbation": "gaussian", "thresholds": (10, 30)},
+    "ConceptTaskLeakage": {"n_bins": 2},
     "IIR": {"tolerance": 10},
+    "InterventionAccuracy": {"levels": Levels(torch.full((N_CONCEPTS,), -1.0), torch.ones(N_CONCEPTS))},
+    "OracleHead": {"threshold": 0},
     "PASTAScore": {"denormalise": torch.sigmoid},
     "SubstitutionScore": {"threshold": 0},
 }
@@ -73,6 +79,7 @@ def metric_arguments(images: np.ndarray, rng: np.random.Generator) -> dict[str, 
         "patched": changed,
         "scorer": Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)),
         "encoder": PoolingEncoder(),
+        "network_classes": predicted(TinyConceptModel(), images),
     }
 
 

@@ -16,7 +16,8 @@ from torch import nn
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
 from quantus_concepts import CEM, CGIM, Evaluation, compare, evaluate, plot_comparison, score_concepts
 from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference, seeds_interval
-from quantus_concepts.metrics import UsualMetrics, concept_state
+from quantus_concepts.metrics import UsualMetrics, predict_concepts, score_predictions
+from quantus_concepts.metrics.concepts.cgim import class_means
 
 RNG = np.random.default_rng(0)
 CLASSES = np.arange(20) % 4
@@ -239,10 +240,10 @@ def test_tables_of_score_concepts_give_both_kinds_of_cgim(tmp_path: Path) -> Non
             "truth": {"concept_names": list("cab")},
             "metrics": UsualMetrics(top_l=[1, 2]),
         }
-        state = concept_state({name: model}, [(features, labels, present)], **settings)
-        by_class = [result.by_class for _, _, result in state.columns[0].results() if result.by_class]
-        importances[name] = torch.stack([means for means, _ in by_class])
-        tables[name] = state.images()
+        rows = predict_concepts({name: model}, [(features, labels, present)], **settings)
+        kinds = settings["metrics"].explanations
+        importances[name] = torch.stack([class_means(rows[name], kind, 4)[0] for kind in kinds])
+        tables[name] = score_predictions(rows, settings["metrics"], per_image=True)
         tables[name].to_csv(tmp_path / f"{name}.csv", index=False)
     # Pandas reads an empty text as NaN, in which two tables agree.
     read = [pd.read_csv(tmp_path / f"{name}.csv", float_precision="round_trip") for name in tables]

@@ -33,7 +33,7 @@ EXAMPLES = METRICS | {
     "CoAM": captum_concepts.CoAM(CBM, "features", BANK.cavs),
     "ConceptBank": BANK,
     "ConceptExplanation": pasta.ConceptExplanation({f"concept {j}": 1 / 3 for j in range(99)}),
-    "ConceptState": metrics.concept_state({LONG: MODEL}, [(torch.as_tensor(IMAGES), torch.zeros(6, dtype=int))]),
+    "ConceptPredictions": metrics.predict_concepts(MODEL, [(torch.as_tensor(IMAGES), torch.zeros(6, dtype=int))]),
     "Completeness": metrics.Completeness(np.zeros(99, int)),
     "ConceptSetCeiling": metrics.ConceptSetCeiling(),
     "ConceptTaskLeakage": metrics.ConceptTaskLeakage(),

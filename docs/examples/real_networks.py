@@ -11,7 +11,12 @@ import pandas as pd
 from torch.utils.data import DataLoader
 
 from captum_concepts import PostHocCBM
-from quantus_concepts import UsualMetrics, compare, concept_state
+from quantus_concepts import (
+    UsualMetrics,
+    compare,
+    predict_concepts,
+    score_predictions,
+)
 from quantus_concepts.datasets import CUB200
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.studies._models.named_networks import cut_network, load_network
@@ -30,14 +35,15 @@ def score(root: str, spec: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         backbone, DataLoader(train, 32), names=train.concept_names, random_banks=39
     )
     test = test.select(model.bank.names)
-    state = concept_state(
-        {"post-hoc CBM": model},
-        DataLoader(test, 32),
-        UsualMetrics(top_l=[1], alphas=[1]),
-        value_threshold=0.0,
-        display_progressbar=True,
+    metrics = UsualMetrics(top_l=[1], alphas=[1])
+    rows = predict_concepts(
+        {"post-hoc CBM": model}, DataLoader(test, 32), metrics, display_progressbar=True
     )
-    return state.table(), state.images()
+    table, images = (
+        score_predictions(rows, metrics, value_threshold=0.0, per_image=per_image)
+        for per_image in (False, True)
+    )
+    return table, images
 
 
 def main(root: str, *specs: str) -> None:

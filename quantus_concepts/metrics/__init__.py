@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.discovered.score import score_discovered
     from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
-    from quantus_concepts.metrics.host.observing import UsualMetrics
+    from quantus_concepts.metrics.host.predictions import ConceptPredictions
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
     from quantus_concepts.metrics.ranges import score_ranges
-    from quantus_concepts.metrics.streaming.api import concept_state, score_concepts
+    from quantus_concepts.metrics.streaming.api import predict_concepts, score_concepts, score_predictions
     from quantus_concepts.metrics.streaming.curves import intervention_curve
-    from quantus_concepts.metrics.streaming.state import ConceptState
     from quantus_concepts.metrics.streaming.substitutions import score_substitutions
+    from quantus_concepts.metrics.streaming.usual import UsualMetrics
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 
@@ -48,8 +48,8 @@ __all__ = [
     "MCS",
     "Completeness",
     "ConceptAUC",
+    "ConceptPredictions",
     "ConceptSetCeiling",
-    "ConceptState",
     "ConceptTaskLeakage",
     "Faithfulness",
     "InterconceptLeakage",
@@ -67,16 +67,17 @@ __all__ = [
     "UsualMetrics",
     "attribute_regions",
     "check_premise",
-    "concept_state",
     "intervention_curve",
     "optimise_patch",
     "plot_discovered",
     "plot_interventions",
     "plot_sparse_heads",
+    "predict_concepts",
     "score_concepts",
     "score_contrasts",
     "score_discovered",
     "score_explanations",
+    "score_predictions",
     "score_ranges",
     "score_relative",
     "score_substitutions",

@@ -22,9 +22,9 @@ from captum_concepts.support.running import tensor_output, to_host, to_model, wi
 from quantus_concepts.functional.attribution.faithfulness import faithfulness, pixel_counts, relevance_ranks
 from quantus_concepts.metrics.host.checks import check_image_axes, check_outputs, checked_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, add_reason, usable
-from quantus_concepts.metrics.host.metric import ConceptMetric
+from quantus_concepts.metrics.host.metric import AttributionMetric
 from quantus_concepts.metrics.host.model import share
-from quantus_concepts.metrics.host.observing import Observed, Scored
+from quantus_concepts.metrics.host.predictions import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 THRESHOLDS = tuple(range(10, 100, 10))
@@ -42,7 +42,7 @@ class FaithfulnessScored(Scored):
     necessity: np.ndarray = field(default_factory=partial(np.empty, 0))
 
 
-class Faithfulness(ConceptMetric):
+class Faithfulness(AttributionMetric):
     """Faithfulness: harmonic mean of an explanation's sufficiency and necessity.
 
     Kazmierczak et al., Appendix B.2, Eq. 5 and Algorithm 1, after Azzolin et al. (2025). The i % least relevant pixels
@@ -216,7 +216,7 @@ class Faithfulness(ConceptMetric):
         unknown = np.full(len(x_batch), np.nan)
         return FaithfulnessScored(scores[0], unknown, why, None, attributed.explained, scores[1], scores[2])
 
-    def keep_results(self, scored: Observed) -> None:
+    def keep_results(self, scored: Any) -> None:
         """Keep what else the samples have."""
         scored = cast(FaithfulnessScored, scored)
         self.sufficiency, self.necessity = scored.sufficiency.tolist(), scored.necessity.tolist()

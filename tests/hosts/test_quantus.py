@@ -7,7 +7,6 @@ numbers, one for each sample; and `quantus.evaluate` takes it in every form in w
 from __future__ import annotations
 
 import copy
-import inspect
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,8 +24,10 @@ from quantus.helpers.model.models import LeNet
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM, explain_func
-from metric_inputs import metric_makers, predicted, region
+from metric_inputs import OF_SEVERAL_CLASSES, metric_makers, predicted, region
 from quantus_concepts import AVAILABLE_METRICS
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
+from quantus_concepts.metrics.host.scores import nanmean
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_encoders import PoolingEncoder
 
@@ -108,6 +109,7 @@ def image_inputs(model: nn.Module) -> Inputs:
         "encoder": PoolingEncoder(),
         "class_names": ["even", "odd"] * 5,
     }
+    truth["network_classes"] = np.where(np.arange(N) < 1, 0, predicted(model, images))
     return Inputs(model, images, predicted(model, images), masks, truth)
 
 
@@ -125,7 +127,8 @@ INPUTS = {
     "concept LeNet": image_inputs(concept_lenet()),
     "table": table_inputs(),
 }
-CONCEPT_TRUTH = {"concept_labels", "class_concepts", "part_of_concept", "added"}
+#: Metrics with a score for each concept.
+OF_CONCEPTS = ("CGIM", "ConceptAUC", "ConceptTaskLeakage", "InterconceptLeakage")
 
 
 @cache
@@ -140,7 +143,7 @@ def cases() -> list[tuple[str, str]]:
     for metric in AVAILABLE_METRICS["Concepts"].values():
         if DataType.IMAGE in metric.data_applicability:
             every.append((metric.__name__, "concept LeNet"))
-            if not CONCEPT_TRUTH & set(inspect.signature(metric).parameters):
+            if not issubclass(metric, ConceptMetric):
                 every.append((metric.__name__, "LeNet"))
         if DataType.TABULAR in metric.data_applicability:
             every.append((metric.__name__, "table"))
@@ -165,19 +168,19 @@ pytestmark = [
 def test_arguments(name: str, kind: str, arguments: dict[str, Any]) -> None:
     inputs = INPUTS[kind]
     scores = inputs.call(inputs.metric(name, **arguments))
-    assert len(scores) == (N_CONCEPTS if name in ("CGIM", "ConceptAUC") else N)
+    assert len(scores) == {**dict.fromkeys(OF_CONCEPTS, N_CONCEPTS), "Completeness": 1}.get(name, N)
     assert all(isinstance(score, float) for score in scores)
-    assert np.isfinite(scores).any()
+    assert np.isfinite(scores).any() or name in OF_SEVERAL_CLASSES
     a_batch = quantus.explain(inputs.model, inputs.x_batch, inputs.y_batch, **SALIENCY)
     assert inputs.call(inputs.metric(name, **arguments), a_batch=a_batch) == pytest.approx(scores, nan_ok=True)
 
 
 def test_aggregate(name: str, kind: str) -> None:
     inputs = INPUTS[kind]
-    mean = np.nanmean(plain_scores(name, kind))
-    assert inputs.call(inputs.metric(name, return_aggregate=True)) == [pytest.approx(mean)]
-    assert inputs.call(inputs.metric(name, return_aggregate=True, aggregate_func=np.nanmean)) == [pytest.approx(mean)]
-    assert inputs.evaluate(inputs.metric(name), agg_func=np.nanmean)["Saliency"]["metric"] == pytest.approx(mean)
+    mean = pytest.approx(nanmean(plain_scores(name, kind)), nan_ok=True)
+    assert inputs.call(inputs.metric(name, return_aggregate=True)) == [mean]
+    assert inputs.call(inputs.metric(name, return_aggregate=True, aggregate_func=nanmean)) == [mean]
+    assert inputs.evaluate(inputs.metric(name), agg_func=nanmean)["Saliency"]["metric"] == mean
 
 
 def test_return_as_df(name: str, kind: str) -> None:
@@ -207,15 +210,12 @@ def test_float64(name: str, kind: str) -> None:
 def test_one_sample(name: str, kind: str) -> None:
     alone = INPUTS[kind].first()
     scores = alone.call(alone.metric(name))
-    if name == "CGIM":
+    if name in (*OF_CONCEPTS, "Completeness"):
         # Scores of concepts, over the one class that is left, or over all by the weights of a head.
-        assert len(scores) == N_CONCEPTS
-        assert (np.abs(scores) <= 1 + 1e-9).all()
-    elif name == "ConceptAUC":
-        # One sample has no pair.
-        assert np.isnan(scores).tolist() == [True] * N_CONCEPTS
-    elif name == "Locality":
-        # In units of the values' spread over images, which one image has not.
+        assert len(scores) == (1 if name == "Completeness" else N_CONCEPTS)
+        assert not (np.abs(scores) > 1 + 1e-9).any()
+    elif name in ("Locality", "SparseHeadAccuracy"):
+        # In units of the values' spread over images, or by heads of other images, which one image has not.
         assert np.isnan(scores).all()
     else:
         assert scores == pytest.approx(plain_scores(name, kind)[:1], rel=1e-4, abs=1e-6, nan_ok=True)

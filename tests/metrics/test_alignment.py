@@ -34,7 +34,8 @@ from quantus_concepts import (
 )
 from quantus_concepts.metrics.contrast.regions import Subject
 from quantus_concepts.metrics.host.alignment import ModelNames, Order, TruthLookup
-from quantus_concepts.metrics.host.batch import Batch
+from quantus_concepts.metrics.host.looks import Looking
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 
 NAMES, CLASSES = ["red", "green", "blue", "grey"], ["a", "b", "c", "d"]
 N = 40
@@ -295,30 +296,27 @@ def test_metrics_of_one_pass_keep_their_own_truth() -> None:
         assert rows["n"].to_dict() == {"first": counts[0], "second": counts[1], "third": counts[1]}
 
 
-def test_a_batch_with_other_truth_forgets_what_it_knew_of_the_labels() -> None:
-    batch = Batch(make_model(), X, KIND.numpy(), {"labels": KIND})
-    assert batch.correct.all()
-    assert torch.equal(batch.labels, KIND)
-    other = batch.with_truth({"labels": (KIND + 1) % 4})
+def test_rows_with_other_truth_forget_what_was_made_of_the_labels() -> None:
+    rows = ConceptPredictions(classes=KIND, predicted=KIND, values=LABELS, truth={"labels": KIND})
+    assert rows.correct.all()
+    ranks, made = rows.ranked("value", 2)[0], rows.once(("of labels",), lambda: rows.labels.sum())
+    other = rows.knowing(truth={"labels": (KIND + 1) % 4})
     assert not other.correct.any()
-    assert torch.equal(other.labels, (KIND + 1) % 4)
-    # What does not depend on it is shared, and the batch itself stays.
-    assert other.logits is batch.logits
-    assert batch.correct.all()
+    assert other.once(("of labels",), lambda: "anew") == "anew"
+    # What does not depend on it is shared, and the rows themselves stay.
+    assert other.ranked("value", 2)[0].data_ptr() == ranks.data_ptr()
+    assert rows.once(("of labels",), lambda: "anew") is made
+    assert rows.knowing(about={"kind": "other"}).once(("of labels",), lambda: "anew") is made
+    # Other values rank anew.
+    assert not torch.equal(rows.knowing(values=-LABELS).ranked("value", 2)[0], ranks)
 
 
-def test_prepared_truth_is_made_once_for_each_array_key_and_device() -> None:
-    made: list[object] = []
-
-    def prepare(truth: torch.Tensor, device: object) -> torch.Tensor:
-        made.append(device)
-        return truth + len(made)
-
-    batch = Batch(make_model(), X, KIND.numpy(), {"labels": KIND})
-    other = batch.with_truth({"labels": KIND.clone()})
-    first = batch.prepared_truth("key", "labels", "cpu", prepare)
-    assert batch.prepared_truth("key", "labels", "cpu", prepare) is first
-    assert len(made) == 1
-    for one, key, device in ((other, "key", "cpu"), (batch, "another", "cpu"), (batch, "key", "meta")):
-        assert one.prepared_truth(key, "labels", device, prepare) is not first
-    assert made == ["cpu", "cpu", "cpu", "meta"]
+def test_what_all_models_of_a_batch_share_is_made_once() -> None:
+    shared: dict[object, object] = {}
+    rows = ConceptPredictions(classes=KIND, values=X)
+    one, two = (Looking(None, rows, X, None, {}, shared) for _ in range(2))
+    first = one.once("key", lambda: [1])
+    assert two.once("key", lambda: [2]) is first
+    assert two.with_truth({"points": X}).once("key", lambda: [3]) is first
+    # Some of the images are others.
+    assert two.take(np.array([1, 3])).once("key", lambda: [4]) == [4]

@@ -32,10 +32,12 @@ from quantus_concepts.metrics import (
     ConceptTaskLeakage,
     InterconceptLeakage,
     SparseHeadAccuracy,
-    concept_state,
     plot_sparse_heads,
+    predict_concepts,
+    score_predictions,
 )
-from quantus_concepts.metrics.concepts.leakage import ValuesAndTruth
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.scores import commonest
 from refusals import refusals
 
 N, N_CONCEPTS, N_CLASSES = 240, 6, 4
@@ -169,14 +171,11 @@ def test_ranges_merge_and_batches_do_not_matter() -> None:
     whole = score(LEAKING, *metrics)
     pd.testing.assert_frame_equal(score_concepts(model(), loader(LEAKING, 17), metrics=metrics), whole)
     data = loader(LEAKING).dataset
-    states = [
-        concept_state(
-            model(), DataLoader(torch.utils.data.Subset(data, range(start, start + 120)), 60), metrics, start=start
-        )
+    parts = [
+        predict_concepts(model(), DataLoader(torch.utils.data.Subset(data, range(start, start + 120)), 60), start=start)
         for start in (0, 120)
     ]
-    states[0].merge(states[1])
-    pd.testing.assert_frame_equal(states[0].table(), whole)
+    pd.testing.assert_frame_equal(score_predictions(ConceptPredictions.merge(parts), metrics), whole)
 
 
 def test_sparse_heads_and_their_plot() -> None:
@@ -261,18 +260,24 @@ def test_all_metrics_have_rows_with_random_banks() -> None:
     assert "concept-set ceiling" not in ranges
 
 
+def rows_of(values: Tensor) -> ConceptPredictions:
+    """Return the rows of images with these values."""
+    truth = {"labels": CLASSES, "concept_labels": CONCEPTS}
+    return ConceptPredictions(classes=CLASSES, predicted=CLASSES, values=values, truth=truth)
+
+
 def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
     values = LEAKING.clone()
     values[0, 0] = -torch.inf
-    seen = ValuesAndTruth(values, CONCEPTS, CLASSES)
+    seen = rows_of(values)
     expected = concept_task_leakage(LEAKING[1:], CLASSES[1:], CONCEPTS[1:])
-    (_, leakage), *_ = ConceptTaskLeakage().numbers(seen)
-    np.testing.assert_allclose(leakage.scores, expected.scores)
-    assert "not finite (1 of 240" in leakage.commonest_reason()
-    (_, hits), _ = SparseHeadAccuracy([2]).numbers(seen)
-    assert np.flatnonzero(np.isnan(hits.scores)).tolist() == [0]
-    (_, nothing), *_ = ConceptTaskLeakage().numbers(ValuesAndTruth(values[:1], CONCEPTS[:1], CLASSES[:1]))
-    assert np.isnan(nothing.scores).all()
+    leakage = ConceptTaskLeakage().score_rows(seen)
+    np.testing.assert_allclose(leakage.of_call, expected.scores)
+    assert "not finite (1 of 240" in commonest(leakage.reasons(0))
+    hits = SparseHeadAccuracy([2]).score_rows(seen)
+    assert np.flatnonzero(np.isnan(hits.of_call)).tolist() == [0]
+    nothing = ConceptTaskLeakage().score_rows(seen[:1])
+    assert np.isnan(nothing.values).all()
 
 
 test_refused = refusals(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -15,12 +14,17 @@ from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import CEM, CGIM, CLM, MCS, score_concepts
-from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state
+from quantus_concepts.metrics import (
+    ConceptPredictions,
+    InterventionAccuracy,
+    UsualMetrics,
+    predict_concepts,
+    score_predictions,
+)
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Scored
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import MetricScores
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 N = 12
@@ -47,9 +51,8 @@ class Brightness(ConceptMetric):
         super().__init__(**quantus)
         self._bind(lux=lux)
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Any], batch: Batch) -> Scored:
-        return Scored((batch.values[:, 0] - batch.tensor("lux")).abs())
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        return self.scored(rows, (rows.values[:, 0] - rows.truth["lux"]).abs())
 
 
 LUX = torch.arange(N) / 10.0
@@ -75,26 +78,6 @@ class Lights(Dataset[Any]):
 
 def test_at_most_twelve_parameters() -> None:
     assert len(inspect.signature(score_concepts).parameters) == 12
-
-
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("top_l", r"UsualMetrics\(top_l"),
-        ("alphas", "UsualMetrics"),
-        ("explanations", "UsualMetrics"),
-        ("concept_labels", "truth={'concept_labels'"),
-        ("part_of_concept", "truth={'part_of_concept'"),
-        ("added", "truth={'added'"),
-        ("class_names", "truth={'class_names'"),
-        ("interventions", r"InterventionAccuracy\(counts="),
-        ("levels", r"InterventionAccuracy\(levels="),
-    ],
-)
-def test_old_keywords_name_the_new_form(name: str, form: str) -> None:
-    for function in (score_concepts, concept_state):
-        with pytest.raises(TypeError, match=f"has no argument `{name}` any more: pass .*{form}"):
-            function(MODEL, BATCHES, **{name: [1]})  # type: ignore[arg-type]
 
 
 def test_rows_are_what_the_metrics_of_a_list_give() -> None:
@@ -136,7 +119,7 @@ def test_baselines_stand_beside_each_metric_once() -> None:
 
 
 def test_keys_of_a_dict_are_names_and_equal_names_raise() -> None:
-    first, second = InterventionAccuracy([0]), InterventionAccuracy([N_CONCEPTS])
+    first, second = InterventionAccuracy([0]), InterventionAccuracy([0], seed=1)
     with pytest.raises(ValueError, match="`metrics` to hold metrics that the columns of the table tell apart"):
         score_concepts(MODEL, BATCHES, [first, second])
     table = score_concepts(MODEL, BATCHES, {"before": first, "after": second, "mine": CEM()}, baselines=False)
@@ -210,12 +193,20 @@ def test_a_model_that_gives_nan_is_counted_with_its_reason() -> None:
     assert rows.loc["CEM", "reason"] == "the model's importances are NaN (1 of 6 samples)"
 
 
-def test_states_of_other_titles_and_arrays_come_back() -> None:
-    metrics = {"mine": CEM(top_l=2), "theirs": CGIM(TABLE)}
-    state = concept_state(MODEL, BATCHES, metrics, controls=[SharingConceptModel(1)])
-    again = ConceptState.from_tensors(state.tensors())
-    assert again.table().equals(state.table())
-    assert {*again.table()["metric"]} == {"mine", "theirs"}
+def test_metrics_are_chosen_after_the_model_is_gone(tmp_path) -> None:
+    metrics = {"mine": CEM(top_l=2), "theirs": CGIM(TABLE), "maps": CLM(alpha=3)}
+    truth = {"part_of_concept": PARTS}
+    table = score_concepts(MODEL, BATCHES, metrics, truth=truth)
+    rows = predict_concepts(MODEL, BATCHES, [CLM(alpha=3)], truth=truth)
+    rows.save(tmp_path / "rows.safetensors")
+    again = ConceptPredictions.load(tmp_path / "rows.safetensors")
+    assert score_predictions(again, metrics).equals(table)
+    assert {*table["metric"]} == {"mine", "theirs", "maps"}
+    # What was not looked at cannot be scored later.
+    with pytest.raises(ValueError, match=r"CLM needs `points`: .*predict_concepts"):
+        score_predictions(again, [CLM(alpha=6)])
+    with pytest.raises(ValueError, match="brightness needs `lux`"):
+        score_predictions(again, [Brightness()])
 
 
 def test_update_without_classes_needs_labels_where_correctness_matters() -> None:

@@ -10,14 +10,20 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from captum_concepts import PostHocCBM
-from quantus_concepts import score_concepts
+from quantus_concepts import CEM, score_concepts
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state
+from quantus_concepts.metrics import (
+    ConceptPredictions,
+    InterventionAccuracy,
+    UsualMetrics,
+    predict_concepts,
+    score_predictions,
+)
+from quantus_concepts.metrics.streaming.api import predict_with_controls
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, BATCH, CUTS = 11, 2, (0, 2, 8, 11)
@@ -58,38 +64,37 @@ def loader_of(data: Any) -> DataLoader[Any]:
     return DataLoader(data, BATCH, generator=torch.Generator())
 
 
-def range_state(model: Any, start: int, stop: int, **settings: Any) -> ConceptState:
-    return concept_state(model, loader_of(Subset(DATA, range(start, stop))), start=start, **settings)
-
-
-def merged(model: Any, folder: Path, **settings: Any) -> ConceptState:
-    """Return the state of all ranges, each of which went through a file."""
-    states = []
+def merged(model: Any, folder: Path, metrics: Any = None, controls: Any = (), **settings: Any) -> Any:
+    """Return the predictions of all ranges, each of which went through a file: of models, and of controls."""
+    parts: dict[Any, list[ConceptPredictions]] = {}
     for start, stop in itertools.pairwise(CUTS):
-        # A file of its own: some versions of safetensors map files, and see what is written into them later.
-        path = folder / f"{start}.safetensors"
-        save_file(range_state(model, start, stop, **settings).tensors(), path)
-        states.append(ConceptState.from_tensors(load_file(path)))
-    first, *others = states
-    for other in others:
-        first.merge(other)
-    return first
+        loader = loader_of(Subset(DATA, range(start, stop)))
+        models, of_controls = predict_with_controls(model, loader, metrics, controls, start=start, **settings)
+        for name, rows in (*models.items(), *enumerate(of_controls)):
+            # A file of its own: some versions of safetensors map files, and see what is written into them later.
+            rows.save(folder / f"{start} {name}.safetensors")
+            parts.setdefault(name, []).append(ConceptPredictions.load(folder / f"{start} {name}.safetensors"))
+    found = {name: ConceptPredictions.merge(of) for name, of in parts.items()}
+    return {name: found[name] for name in models}, [found[number] for number in range(len(of_controls))]
 
 
 def test_ranges_give_the_tables_of_one_pass(tmp_path):
+    metrics = [UsualMetrics(top_l=[1, 2]), InterventionAccuracy([0, 1, 3])]
     settings: dict[str, Any] = {
-        "value_threshold": {"one": 0.1},
-        "metrics": [UsualMetrics(top_l=[1, 2]), InterventionAccuracy([0, 1, 3])],
         "seed": 3,
         "controls": {"random": [SharingConceptModel(seed) for seed in (7, 8, 9)]},
         "control_stride": 3,
     }
-    state = merged(MODELS, tmp_path, **settings)
+    threshold = {"one": 0.1}
+    models, controls = merged(MODELS, tmp_path, metrics, **settings)
+    scored: dict[str, Any] = {"value_threshold": threshold, "controls": {"random": controls}}
+    settings |= {"metrics": metrics, "value_threshold": threshold}
     expected = score_concepts(MODELS, loader_of(DATA), **settings)
-    pd.testing.assert_frame_equal(state.table(), expected, check_exact=True)
+    pd.testing.assert_frame_equal(score_predictions(models, metrics, **scored), expected, check_exact=True)
     assert {"CLM", "CEM", "S+", "CGIM", "accuracy after interventions"} <= {*expected["metric"]}
     images = score_concepts(MODELS, loader_of(DATA), **settings, per_image=True)
-    pd.testing.assert_frame_equal(state.images(), images, check_exact=True)
+    found = score_predictions(models, metrics, **scored, per_image=True)
+    pd.testing.assert_frame_equal(found, images, check_exact=True)
 
 
 def test_random_banks_of_a_model_are_scored_over_ranges(tmp_path):
@@ -97,18 +102,22 @@ def test_random_banks_of_a_model_are_scored_over_ranges(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = PostHocCBM.fit(backbone, loader_of(DATA), random_banks=2, min_images=1)
-    table = merged(model, tmp_path).table()
-    whole = score_concepts(model, loader_of(DATA))
-    # What the model knows of its directions is about no images.
-    whole = whole[whole["metric"] != "CAV accuracy"]
-    pd.testing.assert_frame_equal(table, whole, check_exact=True)
+    models, _ = merged(model, tmp_path)
+    table = score_predictions(models)
+    pd.testing.assert_frame_equal(table, score_concepts(model, loader_of(DATA)), check_exact=True)
     assert {*table["model"]} == {"model", "random banks"}
 
 
 def test_other_ranges_and_states_raise():
+    def part(model: Any, start: int, stop: int, **settings: Any) -> ConceptPredictions:
+        return predict_concepts(model, loader_of(Subset(DATA, range(start, stop))), start=start, **settings)
+
     with pytest.raises(ValueError, match=r"`loader` to be over Subset\(data, range\(start, stop\)\) with `start` = 4"):
-        concept_state(MODELS, loader_of(Subset(DATA, range(2, 6))), start=4)
-    with pytest.raises(ValueError, match="`other` to have the models"):
-        range_state(MODELS, 0, 2).merge(range_state(MODELS["one"], 2, 4))
-    with pytest.raises(ValueError, match="`other` to have the columns"):
-        range_state(MODELS, 0, 2).merge(range_state(MODELS, 2, 4, metrics=UsualMetrics(top_l=[1])))
+        predict_concepts(MODELS, loader_of(Subset(DATA, range(2, 6))), start=4)
+    first = part(MODELS["one"], 0, 2)
+    with pytest.raises(ValueError, match="`parts` to be of one model but their heads differ"):
+        ConceptPredictions.merge([first, part(SharingConceptModel(5), 2, 4)])
+    with pytest.raises(ValueError, match=r"`parts` to be of one model and the same arguments but got \('looks'"):
+        ConceptPredictions.merge([first, part(MODELS["one"], 2, 4, metrics=[CEM()])])
+    with pytest.raises(ValueError, match="`parts` to hold at least one part"):
+        ConceptPredictions.merge([])

@@ -17,7 +17,6 @@ from captum_concepts.models import effects
 from captum_concepts.models.residual import fit_residual
 from quantus_concepts import CEM, CGIM, CLM, UsualMetrics, score_concepts
 from quantus_concepts.functional import random_banks
-from quantus_concepts.metrics.host import model as host
 from quantus_concepts.verdicts import no_baseline
 from reference.evaluation import effect as reference_effect
 from tiny_models import SharingConceptModel
@@ -54,6 +53,11 @@ class Hidden(nn.Module):
         return self.linear(values)
 
 
+def effects_of(model: Any, values: Tensor, classes: Tensor) -> Tensor:
+    """Return the effects (n, L) of concept values for classes."""
+    return effects.effect_importance(model.head, values, classes, effects.effect_level(model)[0]).detach()
+
+
 def by_hand() -> BottleneckCBM:
     """Return a model whose values are its inputs, and whose first class reads -2 times the second concept."""
     head, layer = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
@@ -66,28 +70,28 @@ def test_by_hand() -> None:
     # Centred rows are (.5, -1.5) and (-.5, 1.5). The second concept is absent at 1, and has the value 1 or 3.
     values, labels = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), [[1, 0], [0, 1]]
     model.absent_values = torch.tensor([0.0, 1.0])
-    found = host.concept_importances(model, values, torch.tensor([0, 1]), ("effect",))["effect"]
+    found = effects_of(model, values, torch.tensor([0, 1]))
     assert found.tolist() == [[0.5, 0.0], [-0.5, 3.0]]
     assert CEM(labels)(model, values.numpy(), np.array([0, 1])) == [1, 1]
     # At -1 the second concept says more for the first class than the first one, by being absent: it is not named.
     away = torch.tensor([[1.0, -1.0]])
     assert effects.concept_effects(model.head, away, torch.tensor([0]), model.absent_values).tolist() == [[0.5, 3.0]]
-    assert host.concept_importances(model, away, torch.tensor([0]), ("effect",))["effect"].tolist() == [[0.5, -3.0]]
+    assert effects_of(model, away, torch.tensor([0])).tolist() == [[0.5, -3.0]]
     # And where its absence speaks against the class, that stays.
-    assert host.concept_importances(model, away, torch.tensor([1]), ("effect",))["effect"].tolist() == [[-0.5, -3.0]]
+    assert effects_of(model, away, torch.tensor([1])).tolist() == [[-0.5, -3.0]]
 
 
 def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabilities() -> None:
     model = by_hand()
     model.mean_values = torch.tensor([1.0, 2.0])
     values, classes = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), torch.tensor([0, 1])
-    found = host.concept_importances(model, values, classes, ("effect",))["effect"]
+    found = effects_of(model, values, classes)
     # Below its mean the second concept is not named for the first class.
     assert found.tolist() == [[0.0, -1.5], [0.0, 1.5]]
     assert effects.effect_level(model)[1] == effects.TRAINING_MEAN
     model.concept_layer.activation = torch.sigmoid
     # A probability has its own level.
-    found = host.concept_importances(model, values, classes, ("effect",))["effect"]
+    found = effects_of(model, values, classes)
     assert found.tolist() == [[0.5, -1.5], [-0.5, 4.5]]
     assert effects.effect_level(model)[1] == effects.ABSENT_LEVEL
 
@@ -104,16 +108,16 @@ def test_a_head_of_any_form_agrees_with_the_reference(together: int, monkeypatch
         with torch.no_grad():
             return model.head(torch.tensor(u)).numpy()
 
-    found = host.concept_importances(model, values, classes, ("effect",))["effect"].numpy()
+    found = effects_of(model, values, classes).numpy()
     level = model.absent_values.numpy()
     expected = [reference_effect(u, level, k, run) for u, k in zip(values.numpy(), classes.tolist(), strict=True)]
     np.testing.assert_allclose(found, expected, atol=1e-12)
     # Samples together or one by one.
-    alone = [host.concept_importances(model, values[[i]], classes[[i]], ("effect",))["effect"][0] for i in range(7)]
+    alone = [effects_of(model, values[[i]], classes[[i]])[0] for i in range(7)]
     np.testing.assert_allclose(found, torch.stack(alone), atol=1e-12)
     # The finite difference of a linear head is the formula.
     linear = nn.Linear(L, K).double()
-    both = [host.concept_importances(model.with_head(head), values, classes, ("effect",))["effect"].detach()
+    both = [effects_of(model.with_head(head), values, classes).detach()
             for head in (linear, Hidden(linear))]  # fmt: skip
     np.testing.assert_allclose(*both, atol=1e-12)
 

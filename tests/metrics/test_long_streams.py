@@ -14,12 +14,10 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from captum_concepts import BottleneckCBM
 from quantus_concepts import CEM, CGIM, functional, score_substitutions
-from quantus_concepts.metrics import OracleHead
+from quantus_concepts.metrics import OracleHead, predict_concepts, score_predictions
 from quantus_concepts.metrics.contrast.regions import Subject
-from quantus_concepts.metrics.host.rows import RowBuffer
-from quantus_concepts.metrics.streaming.api import concept_state
 
-#: More than the 1,024 rows for which a buffer has room at first, and more than twice as many.
+#: Many batches, so that their rows are joined, and many chunks.
 N, BATCH, SIZE = 3000, 48, 6
 N_CLASSES, N_CONCEPTS = 3, 4
 
@@ -66,8 +64,9 @@ def make_model() -> BottleneckCBM:
 
 def score(loader: Any, **truth: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the table of all metrics, and the scores of the images, from one pass."""
-    state = concept_state(make_model(), loader, "all", value_threshold=0.5, truth=truth)
-    return state.table(), state.images()
+    rows = predict_concepts(make_model(), loader, "all", truth=truth)
+    table, images = (score_predictions(rows, "all", value_threshold=0.5, per_image=each) for each in (False, True))
+    return table, images
 
 
 def test_batches_of_a_part_give_what_one_batch_gives() -> None:
@@ -134,17 +133,6 @@ def test_updates_give_what_one_call_gives(metric: Any) -> None:
     known = {name: value for name, value in truth.items() if name in metric.sample_truth}
     whole = metric(make_model(), DATA.images[ROWS].numpy(), DATA.labels[ROWS].numpy(), custom_batch=known)
     np.testing.assert_allclose(metric.compute(), whole, rtol=1e-4)
-
-
-def test_a_buffer_keeps_every_row_when_it_grows() -> None:
-    buffer, rows = RowBuffer(), torch.arange(2.0 * N).view(N, 2)
-    assert len(buffer) == len(buffer.rows) == 0
-    for part in rows.split(BATCH):
-        buffer.add(part)
-    assert torch.equal(buffer.rows, rows)
-    assert len(buffer) == N
-    # It grows at once by what does not fit.
-    assert torch.equal(buffer.add(rows), torch.cat([rows, rows]))
 
 
 def test_logits_of_many_images() -> None:

@@ -14,14 +14,28 @@ from quantus_concepts.functional.arguments import (
 )
 
 
-def class_sums(values: Tensor, classes: Tensor, enters: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Return sums (K, L) in the widest float and counts (K,) of the rows of values (N, L) that enter (N,), by class."""
-    sums = torch.zeros(n_classes, values.shape[1], device=values.device, dtype=widest_float(values.device))
+def class_sums(
+    values: Tensor,
+    classes: Tensor,
+    enters: Tensor,
+    n_classes: int,
+    before: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return sums (K, L) in the widest float and counts (K,) of the rows of values (N, L) that enter (N,), by class.
+
+    They are added in place to those of the rows `before`.
+    """
+    if before is None:
+        kind = widest_float(values.device)
+        before = (
+            torch.zeros(n_classes, values.shape[1], device=values.device, dtype=kind),
+            torch.zeros(n_classes, device=values.device, dtype=torch.int64),
+        )
+    sums, counts = before
     # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
     out = ~enters
     rows = classes.masked_fill(out, 0)
     sums.index_add_(0, rows, values.to(sums).masked_fill(out[:, None], 0))
-    counts = torch.zeros(n_classes, device=values.device, dtype=torch.int64)
     return sums, counts.index_add_(0, rows, enters.to(torch.int64))
 
 

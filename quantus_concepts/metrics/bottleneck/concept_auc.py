@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -16,27 +15,16 @@ from captum_concepts.support.checks import to_presence
 from quantus_concepts.functional import concept_auc, concept_auc_interval
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import to_classes
-from quantus_concepts.metrics.host.metric import ConceptMetric, nanmean
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.model import check_concept_count
-from quantus_concepts.metrics.host.observing import Counted, Observed, Result
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import Counted, MetricScores
 
 #: Why a concept, or an image, has no score.
 ONE_SIDED = "all images show the concept, or none does"
 NOT_A_NUMBER = "a concept value is NaN, and the image is left out"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValuesOfConcepts(Observed):
-    """Concept values (n, L) of some samples, whether they show the concepts, and their classes (n,)."""
-
-    values: Tensor
-    concepts: Tensor
-    labels: Tensor
-    #: None where the head is not asked.
-    predicted: Tensor | None = None
 
 
 class ConceptAUC(ConceptMetric):
@@ -91,12 +79,9 @@ class ConceptAUC(ConceptMetric):
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
-    of_samples = only_correct = False
-    per = "concept"
-    asks_concept_models = True
+    of_samples = False
     sample_truth = ("concept_labels", "labels")
     needed = ("concept_labels",)
-    family = ()
 
     def __init__(
         self,
@@ -115,41 +100,35 @@ class ConceptAUC(ConceptMetric):
         """Return labels of concepts (N, L) or of classes (N,), or raise."""
         return to_classes(name, value) if name == "labels" else to_presence(name, value)
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Self], batch: Batch) -> ValuesOfConcepts:
-        """Keep the values of some samples."""
-        check_concept_count("concept_labels", "(N, L)", batch.truth["concept_labels"], batch.values.shape[1])
-        concepts = (batch.tensor("concept_labels") > 0.5).to(torch.uint8)
-        predicted = batch.predicted.int() if batch.has_concepts else None
-        return ValuesOfConcepts(
-            values=batch.values.float(), concepts=concepts, labels=batch.labels.int(), predicted=predicted
-        )
-
-    def finish(self, observed: ValuesOfConcepts) -> Result:
-        """Return the score of each concept in all batches."""
-        seen = ~observed.values.isnan().any(1)
-        values, concepts, classes = observed.values[seen], observed.concepts[seen], observed.labels[seen]
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the score of each concept in all rows."""
+        values, concepts, classes = _seen(rows, rows.labels)
         scores = concept_auc(values, concepts).double().numpy()
-        undefined = int(np.isnan(scores).sum())
+        undefined, left_out = int(np.isnan(scores).sum()), len(rows) - len(values)
         reasons = {ONE_SIDED: Counted(undefined, len(scores), "concepts")} if undefined else {}
-        if left_out := int((~seen).sum()):
-            reasons[NOT_A_NUMBER] = Counted(left_out, len(seen))
-        return Result(
-            scores,
-            reasons,
-            chance=col.CHANCE,
-            summary={"chance": col.CHANCE},
-            interval=lambda: concept_auc_interval(values, concepts, classes),
+        reasons |= {NOT_A_NUMBER: Counted(left_out, len(rows))} if left_out else {}
+        return MetricScores(
+            [{"metric": self.name, "item_kind": "concept"}],
+            scores[:, None],
+            col.CHANCE,
+            reasons=lambda _: reasons,
+            mean_interval=lambda _: concept_auc_interval(values, concepts, classes),
         )
 
-    def numbers(self, observed: ValuesOfConcepts) -> list[tuple[dict[str, Any], Result]]:
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
         """Return the score of all concepts and of each, and their mean within the predicted classes."""
-        rows = super().numbers(observed)
-        if observed.predicted is not None:
-            seen = ~observed.values.isnan().any(1)
-            scores = concept_auc(observed.values[seen], observed.concepts[seen], observed.predicted[seen]).numpy()
-            undefined = int(np.isnan(scores).sum())
-            count = {"value": nanmean(scores), "n": len(scores) - undefined, "undefined": undefined}
-            within = Result(np.empty(0), {}, chance=col.CHANCE, summary=count)
-            rows.append((self.fields() | {"metric": col.AUC_WITHIN}, within))
-        return rows
+        found = self.score_rows(rows)
+        if rows.predicted is None:
+            return [found]
+        scores = concept_auc(*_seen(rows, rows.predicted)).double().numpy()
+        fields = {"metric": col.AUC_WITHIN, "item_kind": "concept"}
+        within = MetricScores([fields], scores[:, None], col.CHANCE, intervals=False, lists_items=False)
+        return [found, within]
+
+
+def _seen(rows: ConceptPredictions, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values, true concepts and classes of the images without a value that is NaN."""
+    values, labels = cast(Tensor, rows.values).float(), rows.truth["concept_labels"]
+    check_concept_count("concept_labels", "(N, L)", labels.numpy(), values.shape[1])
+    seen = ~values.isnan().any(1)
+    return values[seen], (labels > 0.5).to(torch.uint8)[seen], classes.int()[seen]

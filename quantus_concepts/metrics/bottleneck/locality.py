@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack
+from dataclasses import dataclass, field
+from typing import Unpack, cast
 
 import numpy as np
 import torch
@@ -16,19 +15,14 @@ from captum_concepts.support.running import floating_images, onto_device
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.attribution.regions import check_places
 from quantus_concepts.functional.bottleneck.locality import hide_part, locality
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_parts, to_parts
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
-from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.model import (
-    backbone_features,
-    concept_outputs,
-    is_concept_model,
-    no_concept_model,
-    shares_features,
-)
-from quantus_concepts.metrics.host.observing import Observed, Result, counted
+from quantus_concepts.metrics.host.looks import Look, Looked, Looking, named_by
+from quantus_concepts.metrics.host.model import is_concept_model, no_concept_model
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import MetricScores, counted
 
 NOT_VISIBLE = "no concept's part is visible together with another part"
 NOT_VARIED = "concept values do not vary over the images"
@@ -36,15 +30,41 @@ NOT_FINITE = "the model's concept values are not finite"
 NOT_ASKED = "the model cannot be asked about changed images"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hidden(Observed):
-    """Concept values (n, L), their locality (n, L) in the same units, and the predicted classes (n,)."""
+@dataclass(frozen=True)
+class Hidden(Look):
+    """Locality (n, L) of concept values, in their units, of the same images without each part."""
 
-    values: Tensor
-    changes: Tensor
-    #: Whether the model can be asked about changed images (n,).
-    asked: Tensor
-    clusters: Tensor
+    reads: tuple[str, ...] = ("points", "without")
+    parts: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=int))
+
+    @property
+    def name(self) -> str:
+        """What rows call it."""
+        return f"hidden parts{named_by(self.parts, *self.bound.values())}"
+
+    def see(self, looking: Looking) -> Looked:
+        """Compare the concept values of some images with those of the same images without each part."""
+        values = cast(Tensor, looking.rows.values)
+        # On the host, where it is known which rows there are without waiting for a device.
+        visible = torch.as_tensor(looking.truth["points"]).isfinite().all(-1).any(-1)
+        hidden = values.new_full((*visible.shape, values.shape[1]), torch.nan)
+        answers = getattr(looking.model, "answers_changed_images", True)
+        for part in np.unique(self.parts[self.parts >= 0]).tolist() if answers else ():
+            numbers = visible[:, part].nonzero()[:, 0]
+            if len(numbers):
+                without, _ = looking.ask((self.name, part), lambda device: _without(looking, part, numbers, device))  # noqa: B023
+                hidden[numbers.to(values.device), part] = without.to(hidden)
+        changes = locality(values, hidden, self.parts).float()
+        return Looked({"changes": changes, "asked": torch.full((len(looking),), answers)})
+
+
+def _without(looking: Looking, part: int, numbers: Tensor, device: torch.device) -> Tensor:
+    """Return images of these numbers without a part."""
+    if "without" in looking.truth:
+        return floating_images(onto_device(torch.as_tensor(looking.truth["without"][numbers, part]), device))
+    points = onto_device(torch.as_tensor(looking.truth["points"]), device)
+    rows = numbers.to(device)
+    return hide_part(floating_images(torch.as_tensor(looking.images, device=device)[rows]), points[rows, part])
 
 
 class Locality(ConceptMetric):
@@ -108,7 +128,6 @@ class Locality(ConceptMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.LOCALISATION
-    asks_concept_models = True
     sample_truth = ("points", "without")
     needed = ("points",)
 
@@ -143,52 +162,31 @@ class Locality(ConceptMetric):
         check_places(truth["points"], (x_batch.shape[2], x_batch.shape[3]), ("sample", "part", "place"))
         return truth
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Locality], batch: Batch) -> Hidden:
-        """Compare the concept values of some images with those of the same images without each part."""
-        (metric,) = metrics
-        # On the host, where it is known which rows there are without waiting for a device.
-        visible, values = torch.as_tensor(batch.truth["points"]).isfinite().all(-1).any(-1), batch.values
-        hidden = values.new_full((*visible.shape, values.shape[1]), torch.nan)
-        answers = getattr(batch.model, "answers_changed_images", True)
-        parts = np.unique(metric.part_of_concept[metric.part_of_concept >= 0]).tolist()
-        for part in parts if answers else ():
-            rows = visible[:, part].nonzero()[:, 0].to(values.device)
-            if len(rows):
-                hidden[rows, part] = metric._values_without(batch, part, rows).to(hidden)
-        changes = locality(values, hidden, metric.part_of_concept)
-        asked = torch.full((len(batch),), answers)
-        return Hidden(values=values.float(), changes=changes.float(), asked=asked, clusters=batch.predicted.int())
+    def look(self) -> Hidden:
+        """Return what has to be seen of the model while it is there."""
+        return Hidden(bound=self.bound_truth, parts=self.part_of_concept)
 
-    def _values_without(self, batch: Batch, part: int, rows: Tensor) -> Tensor:
-        """Return concept values of the images in these rows without a part."""
-        model, name = batch.model, "without" if "without" in batch.truth else "points"
+    def missing(self, rows: ConceptPredictions) -> str:
+        """Return the name of what rows have to have and lack, "" for nothing."""
+        return "" if self.look().name in rows.looks else "points"
 
-        def without(truth: Tensor) -> Tensor:
-            if name == "without":
-                return floating_images(truth[rows, part])
-            images = floating_images(torch.as_tensor(batch.inputs, device=truth.device)[rows])
-            return hide_part(images, truth[rows, part])
-
-        if not shares_features(model):
-            return concept_outputs(model, without(batch.tensor(name))).values
-        # Random banks of a backbone share what it makes of the images.
-        key = (self.name, id(model.features), part)
-        device = batch.values.device
-        found = batch.prepared_truth(key, name, device, lambda *of: backbone_features(model, without(onto_device(*of))))
-        return concept_outputs(model, batch.inputs, found).values
-
-    def finish(self, observed: Any) -> Result:
-        """Return the scores of all batches, in units of the standard deviation of each value over them."""
-        values, changes = observed.values.double(), observed.changes.double()
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the scores of all images, in units of the standard deviation of each value over them."""
+        seen = rows.looks[self.look().name].columns
+        values, changes, asked = cast(Tensor, rows.values).float().double(), seen["changes"].double(), seen["asked"]
         finite, visible = values.isfinite().all(1), ~changes.isnan().all(1)
         spread = values[finite].std(0) if int(finite.sum()) > 1 else torch.zeros(values.shape[1])
         scores = (changes / torch.where(spread > 0, spread, torch.nan)).nanmean(1)
-        asked = observed.asked
         reasons = {
             NOT_ASKED: ~asked,
             NOT_FINITE: asked & ~finite,
             NOT_VISIBLE: asked & finite & ~visible,
             NOT_VARIED: asked & finite & visible & scores.isnan(),
         }
-        return Result(scores.numpy(), counted(reasons, len(scores)), clusters=observed.clusters.numpy())
+        return MetricScores(
+            [{"metric": self.name}],
+            scores.numpy()[:, None],
+            clusters=rows.classes.int().numpy(),
+            bounds=self.bounds,
+            reasons=lambda _: counted(reasons, len(scores)),
+        )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Unpack, cast
+from itertools import product
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -16,74 +14,19 @@ from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_choice, check_whole, to_presence
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.concepts.cem import ranked_presence
 from quantus_concepts.functional.concepts.cem_gain import gain_over_others
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
-from quantus_concepts.metrics.host.metric import ConceptMetric, nanmean
-from quantus_concepts.metrics.host.model import IMPORTANCES, check_concept_count
-from quantus_concepts.metrics.host.observing import (
-    Counted,
-    Known,
-    Observed,
-    Result,
-    UsualMetrics,
-    counted,
-    same,
-    total,
-)
+from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted
 
 #: Why a sample ranks no concept.
 ZERO = "importance is zero throughout"
-
-
-def labels_shown(labels: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return whether samples show concepts, and a column of ones, (n, L + 1) in float32, and the counts (n,)."""
-    shows = labels > 0
-    ones = torch.cat([shows, torch.ones_like(shows[:, :1])], 1).float()
-    return ones.to(device), shows.sum(1, dtype=torch.int32)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranked(Observed):
-    """The first T concepts of E kinds of importance: 5 bytes for each, and a few for each sample."""
-
-    kinds: tuple[str, ...] = same()
-    #: (n, E, T): whether samples show them (0 or 1), and their indices.
-    presence: Tensor
-    order: Tensor
-    #: (n, E), the largest importance, and (n,) whether samples are classified correctly; None where nothing asks.
-    norms: Tensor
-    correct: Tensor | None
-    #: (n,): how many concepts samples show, and the classes explained and, for recitals, the true ones.
-    n_shown: Tensor
-    clusters: Tensor
-    labels: Tensor | None
-    #: (2, E + 1, L + 1): how many of all samples, and of the correct ones, of which a kind ranks concepts show each
-    #: concept, and last how many they are; the last kind ranks all.
-    counts: Tensor | None = total()
-    n_concepts: int = same()
-    reason: np.ndarray | None = None
-    explained: bool | None = None
-    n_wrong: Tensor | None = total(default=None)
-
-    @cached_property
-    def density(self) -> np.ndarray:
-        """The share of the concepts that samples show (n,), which is chance."""
-        return (self.n_shown.double() / self.n_concepts).numpy()
-
-    def shown(self, place: int, only_correct: bool) -> Tensor:
-        """Return whether samples show the concepts of a kind (n, T); NaN where it ranks none, or they are left out."""
-        known = vars(self).setdefault("_shown", {})
-        if (place, only_correct) not in known:
-            out = ~(self.norms[:, place] > 0)
-            out = out | ~cast(Tensor, self.correct) if only_correct else out
-            known[place, only_correct] = ranked_presence(self.presence[:, place].float(), ~out)
-        return known[place, only_correct]
 
 
 class CEM(ConceptMetric):
@@ -176,18 +119,10 @@ class CEM(ConceptMetric):
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
-    asks_concept_models = True
     sample_truth = ("concept_labels", "labels")
     needed = ("concept_labels",)
-    family = ()
     # Each sample that is zero has its reason.
     zero_is_undefined = False
-    #: "", or in place of the model's importance the commonest concepts of all samples, or of the true class.
-    baseline = ""
-    class_concepts: np.ndarray | None = None
-    #: Whether `top_l` is one of the usual ones, which is left out where there are fewer concepts.
-    usual_top: bool = False
-    concept_labels: np.ndarray | None
 
     def __init__(
         self,
@@ -236,121 +171,96 @@ class CEM(ConceptMetric):
         """Whether scores depend on which samples are classified correctly."""
         return self.only_correct
 
-    @property
-    def label(self) -> str:
-        """What it is called in a table."""
-        return col.CEM_GAIN if self.gain else self.name
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the scores, or the gains over the prevalence in all samples."""
+        check_tops(self.top_l, rows.truth["concept_labels"].shape[1])
+        return concept_existence(rows, [self.importance], [self.top_l], self.only_correct, gain=self.gain)
 
-    @classmethod
-    def usual(cls, known: Known) -> Sequence[CEM]:
-        """Return the usual variants for a table."""
-        variants, metrics = known.variants, list[CEM]()
-        for only_correct in (False, True):
-            own = cls().vary(only_correct=only_correct)
-            is_usual = variants.top_l == UsualMetrics.top_l
-            by_top = [own.vary(top_l=top, usual_top=is_usual) for top in variants.top_l]
-            of_all = [each.vary(importance=kind) for kind in variants.explanations for each in by_top]
-            gains = [each.vary(gain=True, bounds=(-1.0, 1.0)) for each in of_all]
-            others = [baseline for each in by_top for baseline in each.baselines(known)]
-            recitals = [each for each in others if each.baseline == col.CLASS_RECITAL]
-            metrics += [*of_all, *recitals, *gains, *(each for each in others if each not in recitals)]
-        return metrics
-
-    def missing(self, batch: Batch) -> str:
-        """Return the name of what a stream does not have, "" for nothing."""
-        too_few = self.usual_top and self.top_l > batch.values.shape[1]
-        return super().missing(batch) or ("top_l" if too_few else "")
-
-    def baselines(self, known: Known) -> Sequence[CEM]:
+    def baselines(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
         """Return the commonest concepts of all samples, and those of the true class, in place of the model's."""
-        training = known.truth("training_concepts")
-        table = known.truth("class_concepts") if training is None else training
-        if self.gain or not known.baselines:
-            return ()
-        other = self.vary(importance="", class_concepts=table)
-        names = (col.COMMONEST_CONCEPT,) if table is None else (col.COMMONEST_CONCEPT, col.CLASS_RECITAL)
-        return [other.vary(baseline=name) for name in names]
-
-    @classmethod
-    def observe(cls, metrics: Sequence[CEM], batch: Batch) -> Ranked:
-        """Rank the concepts of some samples by their importances, given or computed from images."""
-        labels, top = batch.truth["concept_labels"], max(metric.top_l for metric in metrics)
-        kinds = tuple(dict.fromkeys(metric.importance for metric in metrics if not metric.baseline)) or IMPORTANCES[:1]
-        found = batch.importance(kinds, labels.shape[1], "concept_labels")
-        if batch.has_concepts:
-            check_concept_count("concept_labels", "(N, L)", labels, found.values.shape[2])
-        ones, n_shown = batch.prepared_truth("shows", "concept_labels", found.values.device, labels_shown)
-        _check_tops(top, labels.shape[1])
-        order, largest = found.order[..., :top], found.norms
-        correct = batch.correct.to(order.device) if any(metric.only_correct for metric in metrics) else None
-        counts = None
-        if any(metric.gain or metric.baseline == col.COMMONEST_CONCEPT for metric in metrics):
-            scored = torch.cat([largest > 0, ones[None, :, -1] > 0])
-            # How many of the scored samples show each concept, and how many they are; below 2^24 exactly.
-            counts = (torch.stack([scored, scored if correct is None else scored & correct]).float() @ ones).long()
-        recital = next((metric for metric in metrics if metric.baseline == col.CLASS_RECITAL), None)
-        if recital is not None:
-            # Ranked where they are: on the host.
-            theirs = torch.as_tensor(recital.class_concepts)[batch.true_classes.cpu()][None]
-            kinds, order = (*kinds, col.CLASS_RECITAL), torch.cat([order, rank_concepts(theirs, top).to(order.device)])
-            largest = torch.cat([largest, torch.linalg.vector_norm(theirs, torch.inf, 2).to(largest)])
-        return Ranked(
-            kinds=kinds,
-            presence=ones.expand(len(kinds), -1, -1).gather(2, order).transpose(0, 1).to(torch.int8),
-            order=order.transpose(0, 1).to(torch.int32),
-            norms=largest.T,
-            correct=correct,
-            n_shown=n_shown,
-            clusters=batch.clusters,
-            labels=None if recital is None else batch.true_classes.int(),
-            counts=counts,
-            n_concepts=labels.shape[1],
-            reason=found.reason,
-            explained=found.explained,
-            n_wrong=None if correct is None else batch.n_wrong,
-        )
-
-    def finish(self, observed: Ranked) -> Result:
-        """Return the scores, or the gains over the prevalence in all batches."""
-        kind, n, correct = self.baseline or self.importance, observed.n_samples, self.only_correct
-        if kind == col.COMMONEST_CONCEPT:
-            return self._commonest(observed)
-        place, chance = observed.kinds.index(kind), observed.density
-        presence = observed.shown(place, correct)[:, : self.top_l]
-        scores, norms = presence.mean(1).double(), observed.norms[:, place]
-        first_scores = scores
-        if self.gain:
-            counts = cast(Tensor, observed.counts)[int(correct), place]
-            order = observed.order[:, place, : self.top_l].long()
-            scores = gain_over_others(presence.double(), order, counts[:-1], counts[-1])
-            chance = np.zeros(n)
-        clusters = cast(Tensor, observed.labels if self.baseline else observed.clusters)
-
-        def reasons() -> dict[str, Counted]:
-            masks = {"the model's importances are NaN": norms.isnan()} if observed.explained is None else {}
-            masks[ZERO] = norms == 0
-            if correct:
-                masks["they are misclassified"] = ~cast(Tensor, observed.correct)
-            masks["no other sample has a score"] = scores.isnan() & ~first_scores.isnan()
-            return counted(masks, n, observed.reason)
-
-        return Result(scores.numpy(), reasons, chance=chance, clusters=clusters.numpy())
-
-    def _commonest(self, observed: Ranked) -> Result:
-        """Return CEM of the l commonest concepts, named for all samples."""
-        chance = observed.density[cast(Tensor, observed.correct).numpy()] if self.only_correct else observed.density
-        counts = cast(Tensor, observed.counts)[int(self.only_correct), -1]
-        shown, n = counts[:-1].sort(descending=True).values[: self.top_l], int(counts[-1])
-        value = int(shown.sum()) / (self.top_l * n) if n else math.nan
-        summary = {"value": value, "n": n, "undefined": observed.n_samples - n}
-        return Result(np.empty(0), {}, chance=nanmean(chance), summary=summary)
+        names = () if self.gain else (col.COMMONEST_CONCEPT, col.CLASS_RECITAL)
+        found = (concept_existence(rows, [], [self.top_l], self.only_correct, baseline=name) for name in names)
+        return [scores for scores in found if scores.fields]
 
 
-def _check_tops(top: int, n_concepts: int) -> None:
+def check_tops(top: int, n_concepts: int) -> None:
     """Raise for an l that is larger than the number of concepts."""
     if top > n_concepts:
-        fitting = [usual for usual in UsualMetrics().top_l if usual <= n_concepts]
+        fitting = [usual for usual in (1, 3, 5) if usual <= n_concepts]
         raise ValueError(
             f"Expected argument `top_l` to lie in [1, {n_concepts}] but got {top}. Pass CEM(top_l={n_concepts}), or "
             f"UsualMetrics(top_l={fitting}) to `score_concepts` as `metrics`."
         )
+
+
+def concept_existence(
+    rows: ConceptPredictions,
+    kinds: Sequence[str],
+    tops: Sequence[int],
+    only_correct: bool,
+    *,
+    gain: bool = False,
+    baseline: str = "",
+) -> MetricScores:
+    """Score CEM of E importances and T tops, or its gain; or of a baseline, which is another importance."""
+    shows, n, of_set = rows.truth["concept_labels"] > 0, len(rows), {"set": "correct" if only_correct else "all"}
+    enters = rows.correct if only_correct else torch.ones(n, dtype=torch.bool)
+    if baseline:
+        kinds, ranked = [""], [*_ranked_baseline(rows, shows, max(tops), enters, baseline)]
+    else:
+        ranked = [rows.ranked(kind, max(tops)) for kind in kinds]
+    columns, first = [], []
+    for order, largest in ranked:
+        # The commonest concepts are named for every image, whatever they are.
+        scored = enters if baseline == col.COMMONEST_CONCEPT else (largest > 0) & enters
+        # Shares in float32, as functional.cem has them; exact ones of the commonest concepts, whose mean is one number.
+        exact = gain or baseline == col.COMMONEST_CONCEPT
+        presence = shows.gather(1, order).to(torch.float64 if exact else torch.float32)
+        presence = presence.masked_fill(~scored[:, None], torch.nan)
+        first.append(presence[:, 0])
+        counts, n_scored = (shows[scored].sum(0), scored.sum()) if gain else (None, None)
+        for top in tops:
+            part = presence[:, :top]
+            columns.append(gain_over_others(part, order[:, :top], counts, n_scored) if gain else part.mean(1))
+    values = torch.stack(columns, 1).double().numpy() if columns else np.empty((n, 0))
+
+    def reasons(variant: int) -> Counts:
+        if baseline == col.COMMONEST_CONCEPT:
+            return {}
+        largest, at_first = ranked[variant // len(tops)][1], first[variant // len(tops)]
+        masks = {"the model's importances are NaN": largest.isnan()} if rows.given is None else {}
+        masks |= {ZERO: largest == 0} | ({"they are misclassified": ~enters} if only_correct else {})
+        masks["no other sample has a score"] = np.isnan(values[:, variant]) & ~np.isnan(at_first.numpy())
+        return counted(masks, n, rows.reason)
+
+    fields = [
+        {"metric": col.CEM_GAIN if gain else col.CEM, "explanation": kind, "l": top, "baseline": baseline}
+        | {"convention": rows.convention(kind) if kind else ""}
+        | of_set
+        for kind, top in product(kinds, tops if ranked else ())
+    ]
+    return MetricScores(
+        fields,
+        values,
+        np.zeros((1, 1)) if gain else (shows.sum(1).double() / shows.shape[1]).numpy()[:, None],
+        (rows.labels if baseline == col.CLASS_RECITAL else rows.classes).numpy(),
+        (-1.0, 1.0) if gain else (0.0, 1.0),
+        reasons,
+        intervals=baseline != col.COMMONEST_CONCEPT,
+    )
+
+
+def _ranked_baseline(
+    rows: ConceptPredictions, shows: Tensor, top: int, enters: Tensor, baseline: str
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the first concepts (n, top) that a baseline names, and the largest importance (n,); nothing if unknown."""
+    if baseline == col.COMMONEST_CONCEPT:
+        # Counts, which float64 holds exactly.
+        table, of = shows[enters].sum(0, dtype=torch.float64)[None], torch.zeros(len(rows), dtype=torch.int64)
+    else:
+        known = (rows.tables.get(name) for name in ("training_concepts", "class_concepts"))
+        found = next((table for table in known if table is not None), None)
+        if found is None:
+            return []
+        table, of = torch.as_tensor(found), rows.labels.long()
+    return [(rank_concepts(table, top)[of], torch.linalg.vector_norm(table, torch.inf, 1)[of])]

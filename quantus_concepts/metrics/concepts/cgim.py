@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Unpack, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -14,55 +13,17 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_choice
-from captum_concepts.support.running import onto_device, to_host
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cgim import NO_CLASS, cgim, cgim_reasons, class_sums
 from quantus_concepts.functional.statistics.jackknife import cgim_interval
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.checks import (
-    SELECT,
-    Truth,
-    check_classes,
-    to_class_concepts,
-    to_classes,
-)
+from quantus_concepts.metrics.host.checks import SELECT, Truth, check_classes, to_class_concepts, to_classes
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
-from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
-from quantus_concepts.metrics.host.observing import (
-    Counted,
-    Known,
-    Observed,
-    Result,
-    count_reasons,
-    same,
-    total,
-)
+from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfClasses(Observed):
-    """Sums (E, K, L) of the importances of E kinds over the samples (K,) of each class that enter."""
-
-    kinds: tuple[str, ...] = same()
-    sums: Tensor = total()
-    counts: Tensor = total()
-    #: Weights (K, L) of a linear head; how many explanations could be used, and are others than these weights.
-    theta: Tensor | None = same()
-    n_used: int = total()
-    n_others: int = total()
-    n_broken: Tensor = total()
-    n: int = total()
-    reason: np.ndarray | None = None
-    explained: bool | None = None
-    n_wrong: Tensor | None = total(default=None)
-
-    @property
-    def n_samples(self) -> int:
-        """How many samples there are."""
-        return self.n
+from quantus_concepts.metrics.host.scores import Counted, Counts, MetricScores, count_reasons
 
 
 class CGIM(ConceptMetric):
@@ -141,12 +102,8 @@ class CGIM(ConceptMetric):
     evaluation_category = EvaluationCategory.NONE
     bounds = (-1.0, 1.0)
     of_samples = False
-    asks_concept_models = True
     sample_truth = ("labels",)
-    family = ("class_concepts", "only_correct")
     class_concepts: np.ndarray
-    #: "", or in place of the model's importance one that is the same everywhere.
-    baseline = ""
 
     def __init__(
         self,
@@ -185,9 +142,10 @@ class CGIM(ConceptMetric):
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
-        """Raise without a model."""
+        """Raise without a model, or for classes that the table does not have."""
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
+        check_classes("y_batch", y_batch, len(self.class_concepts))
         return truth
 
     @property
@@ -195,112 +153,18 @@ class CGIM(ConceptMetric):
         """Whether scores depend on which samples are classified correctly."""
         return self.only_correct
 
-    @property
-    def label(self) -> str:
-        """What it is called in a table."""
-        return col.CGIM_CORRELATION if self.centred else self.name
+    def concepts_of(self, x_batch: Any, truth: Mapping[str, Any]) -> tuple[int, str]:
+        """Return how many concepts the table is about, and its name."""
+        return self.class_concepts.shape[1], "class_concepts"
 
-    @classmethod
-    def usual(cls, known: Known) -> Sequence[CGIM]:
-        """Return the usual variants for a table."""
-        table, metrics = known.truth("class_concepts"), list[CGIM]()
-        if table is None:
-            return []
-        for per in ("concept", "class"):
-            metric = cls(table).vary(per=per)
-            for centred in (False, True):
-                metrics += [metric.vary(centred=centred, importance=kind) for kind in known.variants.explanations]
-            if "value" in known.variants.explanations:
-                metrics.append(metric.vary(centred=True, importance="value", only_correct=False))
-            metrics += metric.baselines(known)
-        return metrics
-
-    def baselines(self, known: Known) -> Sequence[CGIM]:
-        """Return one whose importance is the same everywhere, which has no correlation."""
-        return [self.vary(importance="", baseline=col.SAME_IMPORTANCE)] if known.baselines and not self.centred else []
-
-    @classmethod
-    def observe(cls, metrics: Sequence[CGIM], batch: Batch) -> OfClasses:
-        """Sum up the importances of some samples by class; `finish` compares the means with what people say."""
-        metric = metrics[0]
-        n_classes, n_concepts = metric.class_concepts.shape
-        kinds = tuple(dict.fromkeys(metric.importance for metric in metrics if not metric.baseline)) or IMPORTANCES[:1]
-        found = batch.importance(kinds, n_concepts, "class_concepts")
-        importance, n_others = found.values, 0
-        check_class_concepts(metric.class_concepts, batch.logits.shape[1], importance.shape[2])
-        predicted, n_used = batch.predicted, len(batch)
-        theta = linear_weights(batch.model.head if batch.has_concepts else batch.model)
-        if batch.has_concepts and "weight" not in kinds:
-            # Only the family that reads it keeps it: files may not hold the same memory twice.
-            theta = None
-        if not batch.has_concepts:
-            # Explanations are on the host, and what they are compared with comes there in one transfer.
-            given = cast(np.ndarray, batch.given)
-            check_classes("y_batch", given, n_classes)
-            usable = importance[0].isfinite().all(1)
-            n_used = int(usable.sum())
-            if theta is not None:
-                predicted, theta = to_host(predicted, theta)
-                expected = theta.to(importance.device, torch.float64)[given]
-                # Explanations that are theta in every sample are type 1.
-                is_theta = torch.allclose(importance[0][usable].double(), expected[usable], rtol=1e-5)
-                n_others = 0 if is_theta else n_used
-        # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
-        # explanation failed is left out; otherwise it would void its whole class.
-        labels, predicted = onto_device(batch.true_classes, importance.device), predicted.to(importance.device)
-        enters = batch.correct if batch.has_concepts else labels == predicted
-        if not metric.only_correct:
-            enters = torch.ones_like(enters)
-        elif batch.given is not None:
-            enters = enters & (labels == torch.as_tensor(batch.given, device=labels.device))
-        finite = found.norms.amax(0) < torch.inf
-        sums, counts = class_sums(importance.transpose(0, 1).flatten(1), labels, enters & finite, n_classes)
-        return OfClasses(
-            kinds=kinds,
-            sums=sums.unflatten(1, (len(kinds), -1)).transpose(0, 1),
-            counts=counts,
-            theta=theta,
-            n_used=n_used,
-            n_others=n_others,
-            n_broken=(~finite).sum() if batch.has_concepts else torch.zeros((), dtype=torch.int64),
-            n=len(batch),
-            reason=found.reason if found.reason is None else found.reason[found.reason != ""],
-            explained=found.explained,
-            n_wrong=batch.n_wrong,
-        )
-
-    def finish(self, observed: OfClasses) -> Result:
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Compare the class means of all samples with what people say."""
-        truth = torch.as_tensor(self.class_concepts)
-        if self.baseline:
-            same_everywhere = cgim(torch.ones_like(truth), truth, self.per).numpy()
-            return Result(same_everywhere, {})
-        means = (observed.sums / observed.counts[:, None])[observed.kinds.index(self.importance)]
-        # Explanations of a call of Quantus are of one kind, whatever its name.
-        by_weight = self.importance == "weight" if observed.explained is None else observed.n_used > 0
-        if by_weight and observed.n_others == 0 and observed.theta is not None:
-            means = observed.theta.double()
-        scores = cgim(means, truth, self.per, self.centred).numpy()
-        reasons: dict[str, Counted] = {}
-        by_class = None if self.centred or self.per == "class" or not self.only_correct else (means, truth)
-        result = Result(scores, reasons, by_class=by_class)
-        if self.centred:
-            result.interval = lambda: cgim_interval(means, truth, self.per)
-        n_classes, n_concepts = means.shape
-        without = int(np.isnan(means.numpy()).any(1).sum())
-        number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
-        if self.per == "concept" and 0 < without < n_classes:
-            result.outcome = "scores are over fewer classes, or NaN,"
-        if without:
-            reason = f"a class has no {'correctly predicted ' * self.only_correct}sample with an explanation"
-            reasons[reason] = Counted(without, n_classes, "classes")
-        whys = Counter(cgim_reasons(means, truth, self.per, self.centred) if np.isnan(scores).any() else ())
-        reasons |= {why: Counted(n, number, unit) for why, n in whys.items() if why not in ("", NO_CLASS)}
-        if broken := int(observed.n_broken):
-            reasons["the model's importances are not finite"] = Counted(broken, observed.n)
-        if observed.reason is not None:
-            reasons |= count_reasons(observed.reason, observed.n)
-        return result
+        settings = {"centred": self.centred, "only_correct": self.only_correct}
+        return global_importance(rows, self.class_concepts, [self.importance], self.per, **settings)
+
+    def baselines(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return the score of an importance that is the same everywhere, which has no correlation."""
+        return [] if self.centred else [same_importance(self.class_concepts, self.per)]
 
 
 def check_class_concepts(class_concepts: np.ndarray, n_classes: int, n_concepts: int) -> None:
@@ -313,3 +177,93 @@ def check_class_concepts(class_concepts: np.ndarray, n_classes: int, n_concepts:
     raise ValueError(
         f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
     )
+
+
+def global_importance(
+    rows: ConceptPredictions,
+    class_concepts: np.ndarray,
+    kinds: Sequence[str],
+    per: str,
+    *,
+    centred: bool = False,
+    only_correct: bool = True,
+) -> MetricScores:
+    """Score CGIM of E importances."""
+    if rows.theta is not None or rows.about.get("n_classes"):
+        check_class_concepts(class_concepts, *rows.shape)
+    truth, n = torch.as_tensor(class_concepts), len(rows)
+    means, broken = zip(*(class_means(rows, kind, len(truth), only_correct) for kind in kinds), strict=True)
+    scores = cgim(torch.stack(means), truth, per, centred).numpy().T
+    without = [int(mean.isnan().any(1).sum()) for mean in means]
+    unit = {"class": "classes", "concept": "concepts"}[per]
+
+    def reasons(variant: int) -> Counts:
+        mean, counts = means[variant], dict[str, Counted]()
+        if without[variant]:
+            reason = f"a class has no {'correctly predicted ' * only_correct}sample with an explanation"
+            counts[reason] = Counted(without[variant], len(truth), "classes")
+        whys = Counter(cgim_reasons(mean, truth, per, centred) if np.isnan(scores[:, variant]).any() else ())
+        counts |= {why: Counted(number, len(scores), unit) for why, number in whys.items() if why not in ("", NO_CLASS)}
+        if broken[variant] and rows.given is None:
+            counts["the model's importances are not finite"] = Counted(broken[variant], n)
+        return counts | ({} if rows.reason is None else count_reasons(rows.reason, n))
+
+    fewer = per == "concept" and any(0 < each < len(truth) for each in without)
+    fields = {
+        "metric": col.CGIM_CORRELATION if centred else col.CGIM,
+        "item_kind": per,
+        "set": "correct" if only_correct else "all",
+    }
+    return MetricScores(
+        [fields | {"explanation": kind, "convention": rows.convention(kind)} for kind in kinds],
+        scores,
+        bounds=(-1.0, 1.0),
+        reasons=reasons,
+        outcome="scores are over fewer classes, or NaN," if fewer else "scores are NaN",
+        by_class=None if centred or per == "class" or not only_correct else (means, truth),
+        mean_interval=(lambda variant: cgim_interval(means[variant], truth, per)) if centred else None,
+    )
+
+
+def same_importance(class_concepts: np.ndarray, per: str) -> MetricScores:
+    """Score CGIM of an importance that is the same everywhere."""
+    truth = torch.as_tensor(class_concepts)
+    scores = cgim(torch.ones_like(truth), truth, per).numpy()[:, None]
+    fields = {"metric": col.CGIM, "item_kind": per, "set": "correct", "baseline": col.SAME_IMPORTANCE}
+    return MetricScores([fields], scores, bounds=(-1.0, 1.0))
+
+
+def class_means(rows: ConceptPredictions, kind: str, n_classes: int, only_correct: bool = True) -> tuple[Tensor, int]:
+    """Return the mean importance (K, L) over the (correct) samples of each class, and how many are not finite."""
+    return cast(
+        "tuple[Tensor, int]",
+        rows.once(
+            ("class means", kind, n_classes, only_correct), lambda: _class_means(rows, kind, n_classes, only_correct)
+        ),
+    )
+
+
+def _class_means(rows: ConceptPredictions, kind: str, n_classes: int, only_correct: bool) -> tuple[Tensor, int]:
+    labels, broken, theta = rows.labels, 0, rows.theta
+    if theta is not None and rows.given is None and kind == "weight":
+        # Type 1 takes all classes, for its weights need no image.
+        finite = theta.abs().amax(1) < torch.inf
+        return theta.double(), int((~finite)[rows.classes].sum())
+    # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
+    # explanation failed is left out; otherwise it would void its whole class.
+    enters, sums = torch.ones(len(rows), dtype=torch.bool), None
+    if only_correct:
+        enters = rows.correct & (labels == rows.classes)
+    for part in rows.chunks():
+        importance = rows.importance(kind, part)
+        finite = importance.abs().amax(1) < torch.inf
+        broken += int((~finite).sum())
+        sums = class_sums(importance, labels[part].long(), enters[part] & finite, n_classes, sums)
+    if theta is not None and rows.given is not None and broken < len(rows):
+        # Explanations that are theta in every sample are type 1, too.
+        finite = rows.given.abs().amax(1) < torch.inf
+        own = theta.double()[rows.classes][finite]
+        if torch.allclose(rows.given[finite].double(), own, rtol=1e-5):
+            return theta.double(), broken
+    total, counts = cast("tuple[Tensor, Tensor]", sums)
+    return total / counts[:, None], broken

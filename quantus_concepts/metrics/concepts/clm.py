@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -24,24 +26,175 @@ from quantus_concepts.functional.attribution.regions import (
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import ZERO
 from quantus_concepts.metrics.concepts.locations import (
+    BASELINES,
     NOT_SPECIFIC,
-    Located,
     chance_at_places,
     hits_of_concepts,
     locate,
     mean_place_hits,
 )
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable
-from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.model import IMPORTANCES, convention_of, is_concept_model, no_concept_model
-from quantus_concepts.metrics.host.observing import Counted, Known, Observed, Observer, Result, Scored, counted
+from quantus_concepts.metrics.host.looks import Look, Looked, Looking, named_by
+from quantus_concepts.metrics.host.metric import scores_of_samples
+from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
+from quantus_concepts.metrics.host.predictions import ConceptPredictions, Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted, no_counts
 
-#: The baselines of a table.
-BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN, col.MEAN_PLACE)
 MASK_HITS = ("centre", "share")
+
+
+@dataclass(frozen=True)
+class Maps(Look):
+    """Hits of the maps of the first concepts that have a part, Equation 11, of several explanations and baselines."""
+
+    reads: tuple[str, ...] = ("points", "elsewhere", "masks")
+    strided: bool = True
+    parts: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=int))
+    kinds: tuple[str, ...] = ()
+    tops: tuple[int, ...] = ()
+    alphas: tuple[float, ...] = ()
+    specific_tops: tuple[int, ...] = ()
+    threshold: float | None = None
+    baselines: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What rows call it."""
+        threshold = "" if self.threshold is None else f" from {self.threshold:g}"
+        return f"maps{threshold}{named_by(self.parts.astype(np.int64), self.bound.get('points'))}"
+
+    def __add__(self, other: Any) -> Maps:
+        names = ("kinds", "tops", "alphas", "specific_tops", "baselines")
+        joined = {name: (*dict.fromkeys((*getattr(self, name), *getattr(other, name))),) for name in names}
+        sorted_tops = {name: tuple(sorted(joined[name])) for name in ("tops", "specific_tops")}
+        return replace(self, **joined | sorted_tops, optional=self.optional and other.optional)
+
+    def baselines_of(self, *, specific: bool) -> list[str]:
+        """Return the baselines, of CLM or of part specificity, in the order of a table."""
+        return [name for name in BASELINES if name in self.baselines and not (specific and name in NOT_SPECIFIC)]
+
+    def see(self, looking: Looking) -> Looked:
+        """Return the hits of some images."""
+        # The last explanation ranks the concepts that the baselines look for.
+        names = self.baselines_of(specific=False) if looking.baselines else []
+        kinds = [kind for kind in self.kinds if kind != "effect" or looking.rows.convention(kind)]
+        about: dict[str, Any] = {"tops": self.tops, "alphas": self.alphas, "specific_tops": self.specific_tops}
+        about |= {"rows": (*kinds, *names), "size": looking.size}
+        if not kinds:
+            # A model whose effects are unknown ranks no concept.
+            return Looked({}, about)
+        columns = locate(
+            looking,
+            kinds,
+            self.tops,
+            self.alphas,
+            self.parts,
+            baselines=names,
+            specific_tops=self.specific_tops,
+            threshold=self.threshold,
+        )
+        return Looked(columns, about)
+
+
+def location(
+    rows: ConceptPredictions,
+    seen: Looked,
+    kind: str,
+    tops: Sequence[int],
+    alphas: Sequence[float],
+    *,
+    specific: bool = False,
+    baseline: str = "",
+    threshold: float | None = None,
+    parts: np.ndarray | None = None,
+) -> MetricScores:
+    """Score CLM, or part specificity, of an importance, or of a baseline of the last one, of what was seen of maps."""
+    about, columns = seen.about, seen.columns
+    if baseline == col.MEAN_PLACE:
+        return _by_mean_place(rows, seen, kind, tops, alphas, specific=specific, parts=parts)
+    names, n, variants = [*about["rows"]], len(columns["norms"]), [*product(tops, alphas)]
+    own = names.index(baseline or kind)
+    # Baselines are about the concepts of the last explanation.
+    norms = columns["norms"][:, min(own, columns["norms"].shape[1] - 1)].numpy()
+    ranks, row, known, means = (norms > 0) & (norms < np.inf), own, about["tops"], columns["means"]
+    if specific:
+        row, known, means = _specific_row(names, own), about["specific_tops"], columns["specific"]
+    places = [known.index(top) for top, _ in variants], [about["alphas"].index(alpha) for _, alpha in variants]
+    values = np.where(ranks[:, None], means[:, row][:, places[0], places[1]].double().numpy(), np.nan)
+    chance = np.array([[np.nan if specific or threshold is not None else alpha / 12 for _, alpha in variants]])
+    if "chance" in columns and not specific and threshold is None:
+        chance = np.where(ranks[:, None], columns["chance"][:, row][:, places[0], places[1]].double().numpy(), np.nan)
+
+    def reasons(variant: int) -> Counts:
+        if baseline:
+            return {}
+        top = variants[variant][0]
+        unseen = columns["hidden"][:, own, :top].all(1).numpy()
+        masks = {"the model's importances are not finite": ~(norms < np.inf), ZERO: norms == 0}
+        first = "the first concept" if top == 1 else f"the first {top} concepts"
+        masks[f"no part of {first} is visible"] = ranks & unseen
+        masks["the model's maps are not finite"] = np.isnan(values[:, variant]) & ranks & ~unseen
+        return counted(masks, n)
+
+    return _located(rows, seen, kind, variants, values, chance, specific=specific, baseline=baseline, reasons=reasons)
+
+
+def _located(
+    rows: ConceptPredictions,
+    seen: Looked,
+    kind: str,
+    variants: Sequence[tuple[int, float]],
+    values: np.ndarray,
+    chance: np.ndarray,
+    *,
+    specific: bool,
+    baseline: str,
+    reasons: Callable[[int], Counts] = no_counts,
+) -> MetricScores:
+    metric = col.PART_SPECIFICITY if specific else col.CLM
+    named = {"metric": metric, "explanation": kind, "baseline": baseline, "convention": rows.convention(kind)}
+    return MetricScores(
+        [named | {"l": top, "alpha": alpha} for top, alpha in variants],
+        values,
+        chance,
+        (rows.classes if seen.places is None else rows.classes[seen.places]).numpy(),
+        (-1.0, 1.0) if specific else (0.0, 1.0),
+        reasons,
+    )
+
+
+def _by_mean_place(
+    rows: ConceptPredictions,
+    seen: Looked,
+    kind: str,
+    tops: Sequence[int],
+    alphas: Sequence[float],
+    *,
+    specific: bool,
+    parts: np.ndarray | None,
+) -> MetricScores:
+    """Score maps that are the mean place of their part in other images."""
+    columns, variants = seen.columns, [*product(tops, alphas)]
+    norms, part, n = columns["norms"][:, -1], columns["first_parts"].long(), len(columns["norms"])
+    chance = np.array([[np.nan if specific else alpha / 12 for _, alpha in variants]])
+    if (size := seen.about["size"]) is None:
+        values = np.full((n, len(variants)), np.nan)
+        return _located(rows, seen, kind, variants, values, chance, specific=specific, baseline=col.MEAN_PLACE)
+    hits = torch.as_tensor(mean_place_hits(columns["points"].double().numpy(), size, alphas))
+    # Of each concept the hits of its map at every part.
+    of_concepts = hits_of_concepts(hits[torch.arange(n)[:, None], part], part, cast(np.ndarray, parts))
+    table = of_concepts.difference if specific else of_concepts.own
+    ranks = ((norms > 0) & (norms < np.inf)).numpy()
+    scores = [table[:, :top, [*alphas].index(alpha)].nanmean(1).numpy() for top, alpha in variants]
+    values = np.where(ranks[:, None], np.stack(scores, 1), np.nan)
+    return _located(rows, seen, kind, variants, values, chance, specific=specific, baseline=col.MEAN_PLACE)
+
+
+def _specific_row(names: Sequence[str], own: int) -> int:
+    return [name for name in names if name not in NOT_SPECIFIC].index(names[own])
 
 
 class CLM(ConceptMetric):
@@ -132,12 +285,7 @@ class CLM(ConceptMetric):
     score_direction = ScoreDirection.HIGHER
     evaluation_category = EvaluationCategory.LOCALISATION
     bounds = (0.0, 1.0)
-    asks_concept_models = True
     sample_truth = ("points", "masks")
-    family = ("threshold", "part_of_concept")
-    makes_maps = True
-    #: "", or what stands in place of the concept maps or of their parts.
-    baseline = ""
 
     def __init__(
         self,
@@ -229,20 +377,29 @@ class CLM(ConceptMetric):
                 f"{'; but ' + wrong if wrong else ' as `model`'}."
             )
 
-    def score_batch(
+    def rows_of(
         self,
-        model: nn.Module,
+        model: Any,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         explain: Explanations,
+        truth: Mapping[str, Any],
         *,
-        points: np.ndarray | None = None,
-        masks: np.ndarray | None = None,
-        **truth: np.ndarray,
-    ) -> Observed:
-        """Score some maps, or some images with a concept model."""
-        if points is not None and is_concept_model(model):
-            return super().score_batch(model, x_batch, y_batch, explain, points=points)
+        banks: Sequence[Any] = (),
+    ) -> Any:
+        """Return the scores of some maps, or the rows of some images with a concept model."""
+        if "points" in truth and is_concept_model(model):
+            return super().rows_of(model, x_batch, y_batch, explain, truth, banks=banks)
+        return self._score_maps(x_batch, y_batch, explain, truth.get("points"), truth.get("masks"))
+
+    def _score_maps(
+        self,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        explain: Explanations,
+        points: np.ndarray | None,
+        masks: np.ndarray | None,
+    ) -> Scored:
         size = (x_batch.shape[2], x_batch.shape[3])
         a_batch, failure = explain()
         if a_batch.ndim == 4:
@@ -268,120 +425,58 @@ class CLM(ConceptMetric):
         hits = self._hits(maps, pixels_of(points, size), torch.as_tensor(part), size)
         return Scored(hits.numpy().astype(float), self._chance(hidden[:, None]), why, None, explained)
 
-    @property
-    def label(self) -> str:
-        """What it is called in a table."""
-        return col.PART_SPECIFICITY if self.specificity else self.name
-
-    @classmethod
-    def usual(cls, known: Known) -> Sequence[CLM]:
-        """Return the usual variants for a table; without those of an l that not enough concepts have a part for."""
-        parts, variants = known.truth("part_of_concept"), known.variants
-        tops = [] if parts is None else [top for top in variants.top_l if top <= int((parts >= 0).sum())]
-        if not tops:
-            return []
-        metrics = []
-        for specificity in (False, True):
-            metric = cls(part_of_concept=parts, specificity=specificity)
-            own = [metric.vary(importance=kind) for kind in variants.explanations]
-            of_tops = sorted(tops)[:1] if specificity else tops
-            for each in (*own, *own[-1].baselines(known)):
-                metrics += [each.vary(top_l=top, alpha=alpha) for top in of_tops for alpha in variants.alphas]
-        return metrics
-
-    def with_truth(self, known: Known) -> CLM:
-        """Return the metric with the parts that a stream knows, if it was given none."""
-        parts = known.truth("part_of_concept")
+    def with_tables(self, tables: Mapping[str, Any]) -> CLM:
+        """Return the metric with the parts that a call knows, if it was given none."""
+        parts = tables.get("part_of_concept")
         if self.part_of_concept is not None or parts is None:
             return self
         return self.vary(part_of_concept=parts, _parts=parts)
 
-    def baselines(self, known: Known) -> Sequence[CLM]:
-        """Return the same maps at other parts, and other maps at the same parts."""
-        names = [name for name in BASELINES if not (self.specificity and name in NOT_SPECIFIC)]
-        return [self.vary(baseline=name) for name in names] if known.baselines and self.threshold is None else []
-
-    def for_model(self, name: str, model: Any, control: int | None) -> Observer | None:
-        """Return what observes a model; its baselines look for the concepts of the last importance that it has."""
-        unknown = self.importance == "effect" and not convention_of(model, "effect")
-        own = self.vary(importance="contribution") if self.baseline and self.level_optional and unknown else self
-        return super(CLM, own).for_model(name, model, control)
-
-    def missing(self, batch: Batch) -> str:
-        """Return the name of what a batch has to have and lacks, "" for nothing."""
+    def look(self) -> Maps | None:
+        """Return which maps to look at."""
         if self.part_of_concept is None:
+            return None
+        bound = {} if self.points is None else {"points": self.points}
+        return Maps(
+            bound=bound,
+            parts=self.part_of_concept,
+            kinds=(self.importance,),
+            tops=(self.top_l,),
+            alphas=(self.alpha,),
+            specific_tops=(self.top_l,) if self.specificity else (),
+            threshold=self.threshold,
+            baselines=() if self.threshold is not None else BASELINES,
+        )
+
+    def missing(self, rows: ConceptPredictions) -> str:
+        """Return the name of what rows have to have and lack, "" for nothing."""
+        look = self.look()
+        if look is None:
             return "part_of_concept"
-        return "" if "points" in batch.truth or "points" in self.bound_truth else "points"
+        seen = rows.looks.get(look.name)
+        if seen is None:
+            return "points"
+        of_rows = (seen.about[name] for name in ("rows", "tops", "alphas", "specific_tops"))
+        asked = ((self.importance,), look.tops, look.alphas, look.specific_tops)
+        return "" if all({*own} <= {*there} for own, there in zip(asked, of_rows, strict=True)) else "points"
 
-    @classmethod
-    def observe(cls, metrics: Sequence[CLM], batch: Batch) -> Located:
-        """Return the hits of the maps of the most important concepts that have a part, Equation 11."""
+    def score_rows(self, rows: Any) -> MetricScores:
+        """Return how often regions hold their parts."""
+        if isinstance(rows, Scored):
+            return scores_of_samples(self.name, rows, self.bounds)
+        return self._location(rows, "")
 
-        def each(name: str, of: Sequence[CLM] = metrics) -> tuple[Any, ...]:
-            return tuple({getattr(metric, name): None for metric in of})
+    def baselines(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return the same maps at other parts, and other maps at the same parts."""
+        look = cast(Maps, self.look())
+        names = look.baselines_of(specific=self.specificity)
+        return [self._location(rows, name) for name in names if name in rows.looks[look.name].about["rows"]]
 
-        own = [metric for metric in metrics if not metric.baseline]
-        # The last explanation ranks the concepts that the baselines look for.
-        return locate(
-            batch,
-            each("importance", own) or each("importance"),
-            sorted(each("top_l")),
-            each("alpha"),
-            metrics[0]._parts,
-            baselines=[name for name in BASELINES if name in each("baseline")],
-            specific_tops=sorted(each("top_l", [metric for metric in metrics if metric.specificity])),
-            threshold=metrics[0].threshold,
-        )
-
-    def finish(self, observed: Any) -> Result:
-        """Return the scores of all batches, and why some are undefined."""
-        if isinstance(observed, Scored):
-            return super().finish(observed)
-        if self.baseline == col.MEAN_PLACE:
-            return self._by_mean_place(observed)
-        row, column = observed.rows.index(self.baseline or self.importance), observed.alphas.index(self.alpha)
-        place, n = observed.tops.index(self.top_l), observed.n_samples
-        scores, chance = observed.means[:, row, place, column].double().numpy(), np.full(n, self.alpha / 12)
-        # Baselines are about the concepts of the last explanation.
-        norms = observed.norms[:, min(row, observed.norms.shape[1] - 1)].numpy()
-        ranks, own = (norms > 0) & (norms < np.inf), row
-        if self.specificity:
-            rows = [name for name in observed.rows if name not in NOT_SPECIFIC]
-            row, top = rows.index(observed.rows[row]), observed.specific_tops.index(self.top_l)
-            scores, chance = observed.specific[:, row, top, column].double().numpy(), np.full(n, np.nan)
-        elif self.threshold is not None:
-            chance = np.full(n, np.nan)
-        elif observed.chance is not None:
-            chance = np.where(ranks, observed.chance[:, row, place, column].numpy(), np.nan)
-        scores = np.where(ranks, scores, np.nan)
-
-        def reasons() -> dict[str, Counted]:
-            unseen = observed.hidden[:, own, : self.top_l].all(1).numpy()
-            masks = {"the model's importances are not finite": ~(norms < np.inf), ZERO: norms == 0}
-            first = "the first concept" if self.top_l == 1 else f"the first {self.top_l} concepts"
-            masks[f"no part of {first} is visible"] = ranks & unseen
-            masks["the model's maps are not finite"] = np.isnan(scores) & ranks & ~unseen
-            return counted(masks, n)
-
-        return Result(
-            scores, (lambda: {}) if self.baseline else reasons, chance=chance, clusters=observed.clusters.numpy()
-        )
-
-    def _by_mean_place(self, observed: Located) -> Result:
-        """Return the scores of maps that are the mean place of their part in other images."""
-        n, chance = observed.n_samples, math.nan if self.specificity else self.alpha / 12
-        if observed.size is None or observed.points is None or observed.first_parts is None:
-            return Result(np.full(n, np.nan), {}, chance=chance, clusters=observed.clusters.numpy())
-        part = observed.first_parts[:, : self.top_l].long()
-        hits = torch.as_tensor(mean_place_hits(observed.points.double().numpy(), observed.size, (self.alpha,)))
-        # Of each concept the hits of its map at every part.
-        of_concepts = hits_of_concepts(
-            hits[torch.arange(n)[:, None], part], part, cast(np.ndarray, self.part_of_concept)
-        )
-        scores = (of_concepts.difference if self.specificity else of_concepts.own)[..., 0].nanmean(1)
-        ranks = (observed.norms[:, -1] > 0) & (observed.norms[:, -1] < np.inf)
-        defined = np.where(ranks.numpy(), scores.numpy(), np.nan)
-        return Result(defined, {}, chance=np.full(n, chance), clusters=observed.clusters.numpy())
+    def _location(self, rows: ConceptPredictions, baseline: str) -> MetricScores:
+        seen = rows.looks[cast(Maps, self.look()).name]
+        settings: dict[str, Any] = {"specific": self.specificity, "threshold": self.threshold, "baseline": baseline}
+        settings["parts"] = self.part_of_concept
+        return location(rows, seen, self.importance, [self.top_l], [self.alpha], **settings)
 
     def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the hits (n,) of maps about parts (n,), or their part specificity, by pixels (n, P, Q) of parts."""

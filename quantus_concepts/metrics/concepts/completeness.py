@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Unpack, cast
 
 import numpy as np
+from quantus.helpers.enums import ScoreDirection
 from torch import Tensor
 
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.bottleneck.completeness import completeness
-from quantus_concepts.metrics.host.batch import Batch
+from quantus_concepts.metrics.concepts.leakage import OfValues
 from quantus_concepts.metrics.host.checks import to_classes
-from quantus_concepts.metrics.host.observing import Observed, Observer, Result
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import Counted, MetricScores
+
+#: Why there is no number.
+NO_BETTER = "the network is no better than its commonest class"
 
 
-@dataclass(frozen=True)
-class Predictions(Observed):
-    """Predicted classes (n,) of a concept model and of its network, and true ones."""
-
-    predicted: Tensor
-    by_network: Tensor
-    labels: Tensor
-
-
-class Completeness(Observer):
+class Completeness(OfValues):
     """The share of its network's accuracy above chance that a concept model keeps: 1 if the concepts lose nothing.
 
     The row "completeness" is `functional.completeness` of all images; chance is 0.
@@ -35,11 +30,20 @@ class Completeness(Observer):
     network_classes : array_like, optional
         (N,) the class that the network itself predicts for each image, in the order of the loader. Batches, or the
         `truth` of `score_concepts`, may have it under this name.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` of a call if None.
+    **quantus : Unpack[QuantusArguments]
+        What every Quantus metric takes, by keyword; no attribution enters.
 
     Raises
     ------
     ValueError
         If it is not (N,).
+
+    Notes
+    -----
+    Higher is better. A call of Quantus gives one number, of images with a concept model, or at the bottleneck of
+    concept values (N, L) with the head as ``model``.
 
     Examples
     --------
@@ -60,25 +64,33 @@ class Completeness(Observer):
     """
 
     name = "completeness"
+    score_direction = ScoreDirection.HIGHER
     bounds = (-np.inf, np.inf)
-    sample_truth = needed = ("network_classes",)
+    of_samples = False
+    sample_truth = ("network_classes", "labels")
+    needed = ("network_classes",)
 
-    def __init__(self, network_classes: Numbers | None = None) -> None:
-        self.network_classes = None
-        if network_classes is not None:
-            self.network_classes = self.check_truth("network_classes", network_classes)
+    def __init__(
+        self,
+        network_classes: Numbers | None = None,
+        labels: Numbers | None = None,
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Bind what the network predicts. A score of 1 says that the concepts lose nothing of its accuracy.
+
+        A score of 0 says that the concept model guesses.
+        """
+        super().__init__(**quantus)
+        self._bind(network_classes=network_classes, labels=labels)
 
     def check_truth(self, name: str, value: Any) -> np.ndarray:
         """Return classes (N,), or raise."""
         return to_classes(name, value)
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Self], batch: Batch) -> Predictions:
-        """Keep the predictions of some samples."""
-        return Predictions(batch.predicted, batch.tensor("network_classes"), batch.labels)
-
-    def finish(self, observed: Predictions) -> Result:
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the number of all samples."""
-        value = completeness(observed.predicted, observed.by_network, observed.labels)
-        count = {"value": value, "n": len(observed.labels), "undefined": 0}
-        return Result(np.empty(0), {}, chance=0.0, summary=count)
+        value = completeness(cast(Tensor, rows.predicted), rows.truth["network_classes"], rows.labels)
+        n = len(rows)
+        reasons = {NO_BETTER: Counted(n, n)} if np.isnan(value) else {}
+        settings: dict[str, Any] = {"intervals": False, "totals": [value], "total_of": n, "reasons": lambda _: reasons}
+        return MetricScores([{"metric": self.name}], np.array([[value]]), 0.0, **settings)

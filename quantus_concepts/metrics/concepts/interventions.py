@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -13,11 +12,13 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
-from torch import Tensor
+from quantus.helpers.enums import ScoreDirection
+from torch import Tensor, nn
 
 from captum_concepts.models.interventions import Levels, check_value_levels
 from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import as_list, check_choice, check_shape, check_whole
+from captum_concepts.support.running import at_least_float32
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import (
     ORDERS,
@@ -27,10 +28,12 @@ from quantus_concepts.functional.concepts.interventions import (
     intervention_ranks,
 )
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.model import class_logits, concept_importances
-from quantus_concepts.metrics.host.observing import Observed, Observer, Result, same
+from quantus_concepts.metrics.concepts.leakage import OfValues
+from quantus_concepts.metrics.host.model import head_gradient, head_logits
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import MetricScores
 
 #: Columns of a table of curves.
 CURVE_COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
@@ -41,16 +44,7 @@ CONTROL = "#B4B4B4"
 COLOURS = dict(zip(ORDERS, ("#0072B2", "#009E73", "#D55E00"), strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Intervened(Observed):
-    """Whether classes are right (n, V) after interventions of V names: order, number of answers, baseline."""
-
-    names: tuple[Any, ...] = same()
-    right: Tensor
-    labels: Tensor
-
-
-class InterventionAccuracy(Observer):
+class InterventionAccuracy(OfValues):
     """Accuracy of the class after people answered for some concepts, one of the metrics of `score_concepts`.
 
     Test-time intervention of Koh et al. (2020), "Concept Bottleneck Models", section 5: concept values are set to what
@@ -72,11 +66,24 @@ class InterventionAccuracy(Observer):
         these are then intervened on too.
     seed : int
         Random seed of the random order, which is another one for each image.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1: what people answer about the samples of a call. Batches, or the `truth` of `score_concepts`,
+        may have it under this name.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` of a call if None.
+    **quantus : Unpack[QuantusArguments]
+        What every Quantus metric takes, by keyword; no attribution enters.
 
     Raises
     ------
     ValueError
         If an argument is out of its range.
+
+    Notes
+    -----
+    Higher is better. A call of Quantus gives each image the share of the numbers of answers after which its class is
+    right, in the first order, of images with a concept model, or at the bottleneck of concept values (N, L) with the
+    head as ``model``.
 
     Examples
     --------
@@ -95,7 +102,7 @@ class InterventionAccuracy(Observer):
     """
 
     name = col.INTERVENED
-    sample_truth = needed = ("concept_labels",)
+    score_direction = ScoreDirection.HIGHER
 
     def __init__(
         self,
@@ -104,7 +111,15 @@ class InterventionAccuracy(Observer):
         groups: Numbers | None = None,
         levels: ModelLevels | None = None,
         seed: int = 0,
+        concept_labels: Numbers | None = None,
+        labels: Numbers | None = None,
+        **quantus: Unpack[QuantusArguments],
     ) -> None:
+        """Set orders and numbers of answers. A score of 1 says that the class is right after every answer.
+
+        A score of 0 says that it never is.
+        """
+        super().__init__(**quantus)
         for order in as_list("orders", orders):
             check_choice("orders", order, ORDERS)
         if not len(orders) or (counts is not None and not len(as_list("counts", counts))):
@@ -114,8 +129,9 @@ class InterventionAccuracy(Observer):
         # Of one model, once `for_model` has chosen it.
         self.levels: Any = levels
         self.seed, self._answers = check_whole("seed", seed, 0), ("", col.WRONG_LABELS)
+        self._bind(concept_labels=concept_labels, labels=labels)
 
-    def for_model(self, name: str, model: Any, control: int | None) -> InterventionAccuracy | None:
+    def for_model(self, name: str, rows: ConceptPredictions, control: int | None) -> InterventionAccuracy | None:
         """Return the accuracy of a model by its own levels; of baseline models only of those with levels."""
         own: Any = self.levels.get(name) if isinstance(self.levels, Mapping) else None
         if control is not None:
@@ -127,26 +143,49 @@ class InterventionAccuracy(Observer):
                 )
             return self.vary(levels=check_value_levels(own[control], None), orders=self.orders[:1], _answers=("",))
         own = own if isinstance(self.levels, Mapping) else self.levels
-        if own is None and not getattr(model, "bounded", True):
+        if own is None and not rows.about["bounded"]:
             if self.optional:
                 return None
-            raise ValueError(
-                "Expected argument `levels` to give the values of an absent and a present concept of "
-                f"{name!r}, since its values are not bounded: `model.value_levels(loader)` of the training images does."
-            )
+            raise _no_levels(name)
         return self.vary(levels=None if own is None else check_value_levels(own, None))
 
-    def predictions(self, batch: Batch) -> Iterator[tuple[tuple[str, int, str], Tensor]]:
-        """Yield the classes (n,) predicted by the head, with order, number of answers and "" or "wrong labels"."""
-        values, present = batch.values, batch.tensor("concept_labels") > 0.5
+    def missing(self, rows: ConceptPredictions) -> str:
+        """Return the name of what rows have to have and lack, "" for nothing."""
+        return super().missing(rows) or ("head" if rows.head is None else "")
+
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return whether classes are right: a column for each order, number of answers, and right or wrong answers."""
+        if self.levels is None and not rows.about["bounded"]:
+            raise _no_levels(rows.about["kind"])
+        n_concepts, names, parts = rows.shape[1], list[tuple[str, int, str]](), []
+        counts = self._counts_of(n_concepts)
+        for chunk in rows.chunks(len(counts) * n_concepts // 64 or 1):
+            names, right = self._right(rows[chunk], counts, chunk.start)
+            parts.append(right)
+        own = {"metric": self.name}
+        fields = [own | {"explanation": order, "l": count, "baseline": answer} for order, count, answer in names]
+        right = torch.cat(parts).double().numpy()
+        # People's answers are often those of the class.
+        return MetricScores(fields, right, clusters=rows.labels.int().numpy(), path=range(len(counts)))
+
+    @torch.no_grad()
+    def _right(
+        self, rows: ConceptPredictions, counts: Sequence[int], first: int
+    ) -> tuple[list[tuple[str, int, str]], Tensor]:
+        """Return orders, numbers of answers and "" or "wrong labels" (V), and whether classes (n, V) are right then."""
+        values, head = cast(Tensor, rows.values), cast(nn.Module, rows.head)
+        present, labels = rows.truth["concept_labels"] > 0.5, rows.labels
         low, high = self.levels or (torch.zeros(values.shape[1]), torch.ones(values.shape[1]))
         check_shape("levels", low, ("L",), (values.shape[1],))
         low, high = low.to(values), high.to(values)
-        options: dict[str, Any] = {"groups": self.groups, "seed": self.seed, "first": batch.number}
-        options["boundary"] = (low + high) / 2 if batch.threshold is None else batch.threshold
+        options: dict[str, Any] = {"groups": self.groups, "seed": self.seed, "first": first}
+        options["boundary"] = (low + high) / 2 if rows.threshold is None else rows.threshold
         if "contribution" in self.orders:
-            options["weights"] = concept_importances(batch.model, values, batch.predicted, ("weight",))["weight"]
-        counts, ranks = self._counts_of(values.shape[1]), dict[str, Tensor]()
+            # For the classes predicted, whatever is explained.
+            predicted = cast(Tensor, rows.predicted)
+            theta = rows.theta[predicted] if rows.theta is not None else head_gradient(head, values, predicted)
+            options["weights"] = theta.to(at_least_float32(values).dtype)
+        names, columns, ranks = list[tuple[str, int, str]](), [], dict[str, Tensor]()
         for answer in self._answers:
             targets = torch.where(~present if answer else present, high, low)
             for order in self.orders:
@@ -155,8 +194,10 @@ class InterventionAccuracy(Observer):
                     ranks[order] = intervention_ranks(order, values, targets, **options)
                 after = intervene_values(values, targets, ranks[order], counts)
                 # One call for all counts: a call of a head costs more than its product.
-                classes = class_logits(batch.model, after.flatten(0, 1)).argmax(1).view(len(counts), -1)
-                yield from (((order, count, answer), row) for count, row in zip(counts, classes, strict=True))
+                classes = head_logits(head, after.flatten(0, 1)).argmax(1).view(len(counts), -1)
+                columns.append((classes == labels.to(classes)).T)
+                names += [(order, count, answer) for count in counts]
+        return names, torch.cat(columns, 1).cpu()
 
     def _counts_of(self, n_concepts: int) -> Sequence[int]:
         """Return after how many answers, or raise where there are not as many to give."""
@@ -167,23 +208,12 @@ class InterventionAccuracy(Observer):
             check_whole("counts", count, 0, n_groups)
         return self.counts
 
-    @classmethod
-    def observe(cls, metrics: Sequence[InterventionAccuracy], batch: Batch) -> Intervened:
-        """Predict the classes of some samples anew."""
-        answered = [*metrics[0].predictions(batch)]
-        right = torch.stack([classes == batch.labels for _, classes in answered], 1)
-        return Intervened(names=tuple(name for name, _ in answered), right=right, labels=batch.labels.int())
 
-    def numbers(self, observed: Intervened) -> list[tuple[dict[str, Any], Result]]:
-        """Return the fields of each row of a table, and its numbers. People's answers are often those of the class."""
-        columns = observed.right.T.double().numpy()
-        return [
-            (
-                {"metric": self.title or self.name, "explanation": order, "l": count, "baseline": answer},
-                Result(column, {}, clusters=observed.labels.numpy()),
-            )
-            for (order, count, answer), column in zip(observed.names, columns, strict=True)
-        ]
+def _no_levels(name: str) -> ValueError:
+    return ValueError(
+        "Expected argument `levels` to give the values of an absent and a present concept of "
+        f"{name!r}, since its values are not bounded: `model.value_levels(loader)` of the training images does."
+    )
 
 
 def plot_interventions(

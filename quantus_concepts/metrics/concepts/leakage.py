@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
+from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts.support.checks import check_whole
+from captum_concepts.support.checks import check_whole, to_presence
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.bottleneck.leakage import (
     Leakage,
     commonest_classes,
@@ -24,8 +25,11 @@ from quantus_concepts.functional.bottleneck.wrong_labels import (
     noise_equivalent,
     unique_share,
 )
-from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.observing import Counted, Observed, Observer, Result, Scored
+from quantus_concepts.metrics.host.checks import to_classes
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import Counted, Counts, MetricScores
 
 #: Draws of the null distribution for each random bank, which has no p-value: enough for a mean.
 _DRAWS_OF_BANKS = 3
@@ -35,23 +39,35 @@ AS_WRONG_LABELS = "as wrong labels"
 UNIQUE_CONCEPTS = "images with unique concepts"
 
 
-@dataclass(frozen=True)
-class ValuesAndTruth(Observed):
-    """Concept values (n, L), true concepts (n, L) and classes (n,) of some samples."""
+class OfValues(ConceptMetric):
+    """Base of the metrics of concept values and true classes, into which no explanation enters."""
 
-    values: Tensor
-    concepts: Tensor
-    labels: Tensor
+    evaluation_category = EvaluationCategory.NONE
+    bounds = (0.0, 1.0)
+    sample_truth = ("concept_labels", "labels")
+    needed = ("concept_labels",)
+    #: True classes are those of the samples and not those predicted.
+    reads_correctness = True
 
-    def finite(self) -> tuple[ValuesAndTruth, dict[str, Counted]]:
-        """Return the samples whose values are finite, and how many are left out."""
-        finite = self.values.isfinite().all(1)
-        left_out = Counted(int((~finite).sum()), len(finite))
-        rows = (part[finite] for part in (self.values, self.concepts, self.labels))
-        return ValuesAndTruth(*rows), {NOT_FINITE: left_out} if left_out.n else {}
+    def check_truth(self, name: str, value: Any) -> np.ndarray:
+        """Return labels of concepts (N, L), or classes (N,), or raise."""
+        return to_presence(name, value) if name == "concept_labels" else to_classes(name, value)
 
 
-class ConceptTaskLeakage(Observer):
+def true_concepts(rows: ConceptPredictions) -> Tensor:
+    """Return true concepts (N, L), 0 or 1."""
+    return (rows.truth["concept_labels"] > 0.5).to(torch.uint8)
+
+
+def finite_values(rows: ConceptPredictions) -> tuple[Tensor, Tensor, Counts]:
+    """Return finite concept values (n, L), where they are (N,), and how many are left out."""
+    values = cast(Tensor, rows.values)
+    finite = values.isfinite().all(1)
+    left_out = Counted(int((~finite).sum()), len(finite))
+    return values[finite].float(), finite, {NOT_FINITE: left_out} if left_out.n else {}
+
+
+class ConceptTaskLeakage(OfValues):
     """How much each concept value says about the class that its true concept does not: CTL.
 
     The rows "concept-task leakage" are `functional.concept_task_leakage` of all images, the mean over concepts and that
@@ -70,11 +86,24 @@ class ConceptTaskLeakage(Observer):
         Draws of the null distribution; the smallest p is ``1 / (n_permutations + 1)``.
     seed : int
         Random seed of the draws.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1: the true concepts of the samples of a call. Batches, or the `truth` of `score_concepts`, may
+        have them under this name.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` of a call if None.
+    **quantus : Unpack[QuantusArguments]
+        What every Quantus metric takes, by keyword; no attribution enters.
 
     Raises
     ------
     ValueError
-        If a number is too small.
+        If a number is too small, or labels are not 0 or 1.
+
+    Notes
+    -----
+    Lower is better; scores are about concepts. A call of Quantus gives the score of each concept, of images with a
+    concept model, or at the bottleneck of concept values (N, L) with the head as ``model``; the explanation method
+    plays no role.
 
     Examples
     --------
@@ -93,51 +122,64 @@ class ConceptTaskLeakage(Observer):
     """
 
     name = "concept-task leakage"
+    score_direction = ScoreDirection.LOWER
     bounds = (-1.0, 1.0)
-    of_samples = only_correct = False
-    per = "concept"
-    sample_truth = needed = ("concept_labels",)
+    of_samples = False
 
-    def __init__(self, n_bins: int = 8, n_permutations: int = 39, seed: int = 0) -> None:
+    def __init__(
+        self,
+        n_bins: int = 8,
+        n_permutations: int = 39,
+        seed: int = 0,
+        concept_labels: Numbers | None = None,
+        labels: Numbers | None = None,
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Set bins and draws. A score of 1 says that a value tells all of the class that its concept does not.
+
+        A score of 0 says that it tells no more than the concept does.
+        """
+        super().__init__(**quantus)
         self.n_bins, self.seed = check_whole("n_bins", n_bins, 2), check_whole("seed", seed, 0)
         self.n_permutations = check_whole("n_permutations", n_permutations, 1)
+        self._bind(concept_labels=concept_labels, labels=labels)
 
-    def for_model(self, name: str, model: Any, control: int | None) -> Self:
+    def for_model(self, name: str, rows: ConceptPredictions, control: int | None) -> ConceptTaskLeakage:
         """Return the same; for a random bank with a few draws and without p."""
         return self if control is None else self.vary(n_permutations=_DRAWS_OF_BANKS)
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Self], batch: Batch) -> ValuesAndTruth:
-        """Keep the values of some samples."""
-        concepts = (batch.tensor("concept_labels") > 0.5).to(torch.uint8)
-        return ValuesAndTruth(batch.values.float(), concepts, batch.labels)
-
-    def leakage(self, seen: ValuesAndTruth) -> tuple[Leakage, np.ndarray, np.ndarray, float]:
+    def leakage(
+        self, values: Tensor, concepts: Tensor, labels: Tensor
+    ) -> tuple[Leakage, np.ndarray, np.ndarray, float]:
         """Return the leakage with scores and p of each concept (L,), and the mean."""
-        drawn = (self.n_bins, self.n_permutations, self.seed)
-        leakage = concept_task_leakage(seen.values, seen.labels, seen.concepts, *drawn)
+        leakage = concept_task_leakage(values, labels, concepts, self.n_bins, self.n_permutations, self.seed)
         scores = leakage.scores.double().numpy()
         return leakage, scores, leakage.p.double().numpy(), float(scores.mean())
 
-    def numbers(self, observed: ValuesAndTruth) -> list[tuple[dict[str, Any], Result]]:
-        """Return leakage and p of all concepts and of each."""
-        seen, reasons = observed.finite()
-        if not len(seen.values):
-            return [(self.fields(), Result(np.full(observed.values.shape[1], np.nan), reasons))]
-        leakage, scores, p, mean = self.leakage(seen)
-        count = {"n": int(np.isfinite(scores).sum()), "undefined": int(np.isnan(scores).sum())}
-        rows = [(self.fields(), Result(scores, reasons, summary=count | {"value": mean}))]
-        if self.n_permutations > _DRAWS_OF_BANKS:
-            p = np.where(np.isnan(scores), np.nan, p)
-            own = Result(p, reasons, summary=count | {"value": leakage.mean_p if count["n"] else np.nan})
-            rows.append((self.fields() | {"metric": f"{self.name} p"}, own))
-            rows += self.as_wrong_labels(seen, mean)
-        return rows
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return leakage and p, and the share of wrong labels that would give as much leakage."""
+        found = self.score_rows(rows)
+        return [found] if len(found.fields) < 2 else [found, *self.as_wrong_labels(rows, float(found.means[0][0]))]
 
-    def as_wrong_labels(self, seen: ValuesAndTruth, leakage: float) -> list[tuple[dict[str, Any], Result]]:
-        """Return the row of the share of wrong labels that would give as much leakage."""
-        share = noise_equivalent(seen.values, seen.labels, seen.concepts, leakage, self.n_bins)
-        return [_share_row(f"{self.name} {AS_WRONG_LABELS}", share)]
+    def as_wrong_labels(self, rows: ConceptPredictions, leakage: float) -> list[MetricScores]:
+        """Return the share of wrong labels that would give as much leakage."""
+        values, finite, _ = finite_values(rows)
+        concepts, labels = true_concepts(rows)[finite], rows.labels[finite]
+        share = noise_equivalent(values, labels, concepts, leakage, self.n_bins)
+        return [_share(f"{self.name} {AS_WRONG_LABELS}", share)]
+
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the leakage of each concept and, with enough draws, its p."""
+        values, finite, reasons = finite_values(rows)
+        names = [self.name, f"{self.name} p"] if self.n_permutations > _DRAWS_OF_BANKS and len(values) else [self.name]
+        numbers, totals = np.full((rows.shape[1], len(names)), np.nan), None
+        if len(values):
+            leakage, scores, p, mean = self.leakage(values, true_concepts(rows)[finite], rows.labels[finite])
+            undefined = np.isnan(scores)
+            numbers = np.stack([scores, np.where(undefined, np.nan, p)][: len(names)], 1)
+            totals = [mean, np.nan if undefined.all() else leakage.mean_p][: len(names)]
+        fields = [{"metric": name, "item_kind": "concept"} for name in names]
+        return MetricScores(fields, numbers, bounds=self.bounds, reasons=lambda _: reasons, totals=totals)
 
 
 class InterconceptLeakage(ConceptTaskLeakage):
@@ -156,11 +198,18 @@ class InterconceptLeakage(ConceptTaskLeakage):
         Draws of the null distribution.
     seed : int
         Random seed of the draws.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1: the true concepts of the samples of a call. Batches, or the `truth` of `score_concepts`, may
+        have them under this name.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` of a call if None.
+    **quantus : Unpack[QuantusArguments]
+        What every Quantus metric takes, by keyword; no attribution enters.
 
     Raises
     ------
     ValueError
-        If a number is too small.
+        If a number is too small, or labels are not 0 or 1.
 
     Examples
     --------
@@ -180,21 +229,22 @@ class InterconceptLeakage(ConceptTaskLeakage):
 
     name = "inter-concept leakage"
 
-    def leakage(self, seen: ValuesAndTruth) -> tuple[Leakage, np.ndarray, np.ndarray, float]:
+    def leakage(
+        self, values: Tensor, concepts: Tensor, labels: Tensor
+    ) -> tuple[Leakage, np.ndarray, np.ndarray, float]:
         """Return the leakage with scores and p of each concept (L,), and the mean."""
-        drawn = (self.n_bins, self.n_permutations, self.seed)
-        leakage = interconcept_leakage(seen.values, seen.concepts, *drawn)
+        leakage = interconcept_leakage(values, concepts, self.n_bins, self.n_permutations, self.seed)
         pairs = len(leakage.p) - 1
         smallest = (leakage.p.amin(1) * max(1, pairs)).clamp(max=1)
         scores = leakage.scores.double()
         return leakage, scores.nanmean(1).numpy(), smallest.double().numpy(), float(scores.nanmean())
 
-    def as_wrong_labels(self, seen: ValuesAndTruth, leakage: float) -> list[tuple[dict[str, Any], Result]]:
+    def as_wrong_labels(self, rows: ConceptPredictions, leakage: float) -> list[MetricScores]:
         """Return nothing: it is not known."""
         return []
 
 
-class ConceptSetCeiling(Observer):
+class ConceptSetCeiling(OfValues):
     """Whether the best head on the *true* concepts is right: the commonest class of the images with the same concepts.
 
     The row "concept-set ceiling" is `functional.concept_set_ceiling`, the best accuracy that the labelled concepts
@@ -204,6 +254,21 @@ class ConceptSetCeiling(Observer):
     images whose concepts no other image has; above a quarter the ceiling says nothing about the accuracy, and the row
     before is NaN. Classes that are equally common share the hit, so that each image has a score, and `compare` holds it
     against the accuracy.
+
+    Parameters
+    ----------
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1: the true concepts of the samples of a call. Batches, or the `truth` of `score_concepts`, may
+        have them under this name.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` of a call if None.
+    **quantus : Unpack[QuantusArguments]
+        What every Quantus metric takes, by keyword; no attribution enters.
+
+    Raises
+    ------
+    ValueError
+        If labels are not 0 or 1.
 
     Examples
     --------
@@ -222,44 +287,45 @@ class ConceptSetCeiling(Observer):
     """
 
     name = "concept-set ceiling"
-    sample_truth = needed = ("concept_labels",)
+    score_direction = ScoreDirection.HIGHER
 
-    def for_model(self, name: str, model: Any, control: int | None) -> Self | None:
+    def __init__(
+        self,
+        concept_labels: Numbers | None = None,
+        labels: Numbers | None = None,
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Bind the labels. A score of 1 says that true concepts tell the class of every image.
+
+        A score of 0 says that they point to another one.
+        """
+        super().__init__(**quantus)
+        self._bind(concept_labels=concept_labels, labels=labels)
+
+    def for_model(self, name: str, rows: ConceptPredictions, control: int | None) -> ConceptSetCeiling | None:
         """Return the same; nothing for random banks, which have the same truth."""
         return self if control is None else None
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Self], batch: Batch) -> ValuesAndTruth:
-        """Keep the truth of some samples."""
-        concepts = (batch.tensor("concept_labels") > 0.5).to(torch.uint8)
-        right = batch.predicted == batch.labels.to(batch.predicted.device)
-        return ValuesAndTruth(right[:, None].float(), concepts, batch.labels)
-
-    def finish(self, observed: ValuesAndTruth) -> Result:
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the score of each image."""
-        hits = commonest_classes(observed.concepts, observed.labels)
-        return replace(super().finish(Scored(hits)), clusters=observed.labels.numpy())
+        hits = commonest_classes(true_concepts(rows), rows.labels).double().numpy()
+        return MetricScores([{"metric": self.name}], hits[:, None], clusters=rows.labels.numpy())
 
-    def numbers(self, observed: ValuesAndTruth) -> list[tuple[dict[str, Any], Result]]:
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
         """Return the ceiling, the share of wrong labels that explains the accuracy, and that of unique concepts."""
-        accuracy, unique = float(observed.values.mean()), unique_share(observed.concepts)
-        share = ceiling_noise_equivalent(observed.concepts, observed.labels, accuracy)
+        concepts, accuracy = true_concepts(rows), float(rows.correct.float().mean())
+        unique, share = unique_share(concepts), ceiling_noise_equivalent(concepts, rows.labels, accuracy)
         reason = (
             f"{100 * unique:.0f} % of the images have concepts that no other image has, above {100 * MOST_UNIQUE:g} %"
         )
-        return [
-            *super().numbers(observed),
-            _share_row(f"{self.name} {AS_WRONG_LABELS}", share, reason),
-            _share_row(UNIQUE_CONCEPTS, unique),
-        ]
+        wrong = _share(f"{self.name} {AS_WRONG_LABELS}", share, reason)
+        return [self.score_rows(rows), wrong, _share(UNIQUE_CONCEPTS, unique)]
 
 
-def _share_row(metric: str, share: float, reason: str = "") -> tuple[dict[str, Any], Result]:
-    """Return the row of one share; the largest that is considered stands for an infinite one, which has no mean."""
-    undefined = int(np.isnan(share))
+def _share(metric: str, share: float, reason: str = "") -> MetricScores:
+    """Return one share; the largest that is considered stands for an infinite one, which has no mean."""
     if np.isinf(share):
         share, reason = MOST_WRONG, f"beyond {100 * MOST_WRONG:.0f} % wrong labels"
-    elif not undefined:
+    elif not np.isnan(share):
         reason = ""
-    summary = {"value": share, "n": 1 - undefined, "undefined": undefined, "reason": reason}
-    return {"metric": metric}, Result(np.empty(0), {}, summary=summary)
+    return MetricScores([{"metric": metric}], np.array([[share]]), intervals=False, note=reason)

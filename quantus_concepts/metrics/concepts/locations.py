@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,9 +16,8 @@ from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.part_specificity import PartHits, part_specificity
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
+from quantus_concepts.metrics.host.looks import Looking
 from quantus_concepts.metrics.host.model import check_concept_count, feature_norms
-from quantus_concepts.metrics.host.observing import Observed, same
 
 
 def first_with_part(importance: Tensor, parts: np.ndarray, top: int) -> Tensor:
@@ -51,34 +49,12 @@ def hits_of_concepts(hits: Tensor, part: Tensor, parts: np.ndarray) -> PartHits:
 NOT_SPECIFIC = (col.OTHER_IMAGE, col.OTHER_PARTS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Located(Observed):
-    """Means of hits (n, R, tops, A) of E explanations and, after them, of baselines of the last one; in float32.
-
-    Also of samples whose `norms` rank no concept, where they mean nothing.
-    """
-
-    rows: tuple[str, ...] = same()
-    tops: tuple[int, ...] = same()
-    alphas: tuple[float, ...] = same()
-    #: Part specificity, likewise, for its own tops; without a metric that scores it there are none.
-    specific: Tensor | None
-    specific_tops: tuple[int, ...] = same()
-    means: Tensor
-    #: Chances, likewise; None where parts have one place, and chance is the size of the region.
-    chance: Tensor | None
-    #: (n, E, T), whether the part of a concept is hidden; (n, E), the largest importance.
-    hidden: Tensor
-    norms: Tensor
-    clusters: Tensor
-    #: For the baseline by the mean place: places (n, P, Q, 2) and, of the last explanation, first parts (n, T).
-    points: Tensor | None = None
-    first_parts: Tensor | None = None
-    size: tuple[int, int] | None = same()
+#: The baselines of a table.
+BASELINES = (*NOT_SPECIFIC, col.FEATURE_NORM, col.GAUSSIAN, col.MEAN_PLACE)
 
 
 def locate(
-    batch: Batch,
+    looking: Looking,
     kinds: Sequence[str],
     tops: Sequence[int],
     alphas: Sequence[float],
@@ -87,11 +63,17 @@ def locate(
     baselines: Sequence[str] = (),
     specific_tops: Sequence[int] = (),
     threshold: float | None = None,
-) -> Located:
-    """Return the hits of the maps of the first concepts by E kinds of importance; without synchronising the device."""
-    size, n, top, _ = batch.size, len(batch), max(tops), batch.features
-    found = batch.importance(kinds, len(parts), "part_of_concept")
-    importance = found.values
+) -> dict[str, Tensor]:
+    """Return the hits of the maps of the first concepts by E kinds of importance; without synchronising the device.
+
+    They are means of hits (n, R, tops, A) of the explanations and, after them, of baselines of the last one, in
+    float32; part specificity, likewise, for its own tops; chances, likewise, where parts have several places; whether
+    the part of a concept is hidden (n, E, T), and the largest importance (n, E). Samples whose `norms` rank no concept
+    have means without meaning. For the baseline by the mean place: places (n, P, Q, 2) and, of the last explanation,
+    first parts (n, T).
+    """
+    size, n, top = looking.size, len(looking), max(tops)
+    importance = torch.stack([looking.rows.importance(kind) for kind in kinds])
     check_concept_count("part_of_concept", "(L,)", parts, importance.shape[2])
     device, by_place = importance.device, col.MEAN_PLACE in baselines
     # It is known when all images are: `mean_place_hits`.
@@ -99,11 +81,11 @@ def locate(
     # (n, E T): the concepts; (n, E, T): the parts that they are about; (n, E, T, Q): the pixels of these.
     ranked = first_with_part(importance, parts, top).transpose(0, 1).flatten(1)
     part = torch.as_tensor(parts, device=device)[ranked].unflatten(1, (len(kinds), top))
-    points = to_numpy(batch.truth["points"])
+    points = to_numpy(looking.truth["points"])
     pixels = pixels_of(points, size).to(device)
     places = _at(pixels, part)
     hidden = places < 0
-    maps = batch.maps(ranked).flatten(0, 1)
+    maps = looking.maps(ranked).flatten(0, 1)
     # Explanations agree on many concepts. On a CPU each of U maps is compared once, and `place` (n E T,) is its
     # index; on an accelerator this would synchronise, and there is a map for each place.
     place: Tensor | None = None
@@ -131,10 +113,10 @@ def locate(
         compared = [once(pixels[:, None, None].masked_fill((is_other & no_others[..., None])[..., None], -1))]
         # Last comes the place of its part in another image.
         if col.OTHER_IMAGE in baselines:
-            elsewhere = _at(pixels_of(to_numpy(batch.truth["elsewhere"]), size).to(device), part)
+            elsewhere = _at(pixels_of(to_numpy(looking.truth["elsewhere"]), size).to(device), part)
             compared.append(once(elsewhere.masked_fill(not_last[..., None], -1))[:, None])
         everywhere = torch.cat(compared, 1)
-        norms = _norms_like(maps, batch) if col.FEATURE_NORM in fixed else None
+        norms = _norms_like(maps, looking) if col.FEATURE_NORM in fixed else None
         if norms is not None:
             # They come after the concepts' maps, and are compared in no other image.
             n_more = everywhere.shape[1] - n_parts
@@ -182,21 +164,16 @@ def locate(
             return table[:, :, :1]
         return clm(table.movedim(-2, -1), tops).movedim(-1, -2)
 
-    return Located(
-        rows=(*kinds, *baselines),
-        tops=tuple(tops),
-        alphas=tuple(alphas),
-        means=means(rows, tops).float(),
-        specific=means(specific, specific_tops).float() if specific_tops else None,
-        specific_tops=tuple(specific_tops),
-        chance=means(chances, tops).float() if chances else None,
-        hidden=hidden.all(-1) if pixels.shape[2] > 1 else hidden[..., 0],
-        norms=found.norms.T,
-        clusters=batch.clusters,
-        points=torch.as_tensor(points, dtype=torch.float32) if by_place else None,
-        first_parts=part[:, -1].to(torch.int16) if by_place else None,
-        size=size,
-    )
+    columns = {
+        "means": means(rows, tops).float(),
+        "hidden": hidden.all(-1) if pixels.shape[2] > 1 else hidden[..., 0],
+        "norms": torch.linalg.vector_norm(importance, torch.inf, 2).T,
+    }
+    columns |= {"specific": means(specific, specific_tops).float()} if specific_tops else {}
+    if by_place:
+        places_of_parts = torch.as_tensor(points, dtype=torch.float32)
+        columns |= {"points": places_of_parts, "first_parts": part[:, -1].to(torch.int16)}
+    return columns | ({"chance": means(chances, tops).float()} if chances else {})
 
 
 def mean_place_hits(points: np.ndarray, size: tuple[int, int], alphas: Sequence[float]) -> np.ndarray:
@@ -244,9 +221,9 @@ def _of_maps(left_out: Tensor, place: Tensor | None, n: int) -> Tensor:
     return of_maps[place].view(every.shape)
 
 
-def _norms_like(maps: Tensor, batch: Batch) -> Tensor | None:
+def _norms_like(maps: Tensor, looking: Looking) -> Tensor | None:
     """Return the norm (n, h, w) of the backbone's maps; None where it gives none of the concepts' resolution."""
-    norms = feature_norms(batch.model, batch.features)
+    norms = feature_norms(looking.model, looking.features)
     return None if norms is None or norms.shape[1:] != maps.shape[1:] else norms.to(maps)
 
 

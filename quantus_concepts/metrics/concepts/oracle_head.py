@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -16,26 +15,15 @@ from captum_concepts.support.checks import check_choice, check_range, to_presenc
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.metrics.concepts.cgim import check_class_concepts
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_class_concepts, to_classes
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
-from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Known, Observed, Result, counted, total
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import MetricScores, counted
 
 #: What each score is called in a table.
 LABELS = {"oracle": "oracle accuracy", "gap": "head gap", "on_labels": "oracle on labels"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class OracleHits(Observed):
-    """Hits (n,) of the oracle head on predicted concepts, of the model's head, and of the oracle on labels."""
-
-    oracle: Tensor
-    right: Tensor
-    on_labels: Tensor | None
-    labels: Tensor
-    n_wrong: Tensor | None = total(default=None)
 
 
 class OracleHead(ConceptMetric):
@@ -105,7 +93,6 @@ class OracleHead(ConceptMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     reads_correctness = True
-    family = ("class_concepts", "threshold")
     class_concepts: np.ndarray
 
     def __init__(
@@ -127,6 +114,7 @@ class OracleHead(ConceptMetric):
             check_range("threshold", threshold, -np.inf, np.inf, open_low=True, open_high=True)
         self.score, self.threshold = score, threshold
         self.bounds = (-1.0, 1.0) if score == "gap" else self.bounds
+        self.needed = ("concept_labels",) if score == "on_labels" else ()
         self._bind(class_concepts=class_concepts, concept_labels=concept_labels, labels=labels)
 
     def check_truth(self, name: str, value: Numbers | pd.DataFrame) -> np.ndarray:
@@ -138,71 +126,54 @@ class OracleHead(ConceptMetric):
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
     ) -> Truth:
-        """Raise where there is no model, or no labelled concept for the oracle on labels."""
+        """Raise where there is no model."""
         if model is None:
             raise ValueError(f"{self.name} needs argument `model`, whose head is compared with the oracle's.")
-        if self.score == "on_labels" and "concept_labels" not in truth:
-            raise self.missing_error("concept_labels")
         return truth
 
-    @property
-    def label(self) -> str:
-        """What it is called in a table."""
-        return LABELS[self.score]
-
     @classmethod
-    def usual(cls, known: Known) -> Sequence[OracleHead]:
-        """Return the usual variants for a table: all three."""
-        table = known.truth("class_concepts")
+    def usual(cls, tables: Mapping[str, Any]) -> Sequence[OracleHead]:
+        """Return the variants of a table of all metrics: all three."""
+        table = tables.get("class_concepts")
         return [] if table is None else [cls(table, score) for score in LABELS]
 
-    def missing(self, batch: Batch) -> str:
-        """Return the name of what a batch has to have and lacks, "" for nothing."""
-        if self.score == "on_labels" and not {"concept_labels"} & {*batch.truth, *self.bound_truth}:
-            return "concept_labels"
-        return "threshold" if self._present_from(batch) is None else ""
+    def missing(self, rows: ConceptPredictions) -> str:
+        """Return the name of what rows have to have and lack, "" for nothing."""
+        return super().missing(rows) or ("threshold" if self._present_from(rows) is None else "")
 
-    def _present_from(self, batch: Batch) -> float | None:
+    def _present_from(self, rows: ConceptPredictions) -> float | None:
         """Return the value from which on a concept is present; None if that is unknown."""
-        if self.threshold is not None or batch.threshold is not None:
-            return self.threshold if self.threshold is not None else batch.threshold
-        if not batch.has_concepts:
+        if self.threshold is not None or rows.threshold is not None:
+            return self.threshold if self.threshold is not None else rows.threshold
+        if rows.about.get("is_head"):
             # A head does not say what its values are.
             return None
-        if getattr(batch.model, "values", "") == "margin":
+        if rows.about["values"] == "margin":
             return 0.0
-        return 0.5 if getattr(batch.model, "bounded", True) else None
+        return 0.5 if rows.about["bounded"] else None
 
-    @classmethod
-    def observe(cls, metrics: Sequence[OracleHead], batch: Batch) -> OracleHits:
-        """Read the classes of some samples from their concepts."""
-        metric, values = metrics[0], batch.values
-        check_class_concepts(metric.class_concepts, batch.logits.shape[1], values.shape[1])
-        threshold = metric._present_from(batch)
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the accuracy of the oracle, what the head adds to it, or the oracle's with true concepts."""
+        values, threshold = cast(Tensor, rows.values), self._present_from(rows)
+        check_class_concepts(self.class_concepts, *rows.shape)
         if threshold is None:
-            why = "are not bounded" if batch.has_concepts else "may be margins or probabilities"
+            why = "may be margins or probabilities" if rows.about.get("is_head") else "are not bounded"
             raise ValueError(
-                f"{cls.name} needs argument `threshold`: the values of {type(batch.model).__name__} {why}: it is not "
+                f"{self.name} needs argument `threshold`: the values of {rows.about['kind']} {why}: it is not "
                 "known from which value on a concept is present. Pass 0 for margins, 0.5 for values in [0, 1]."
             )
-        present = (values >= threshold).float().masked_fill(values.isnan(), torch.nan)
-        # On the host, where they are checked without waiting for the device.
-        labels, on_labels = batch.true_classes, None
-        if any(each.score == "on_labels" for each in metrics):
-            on_labels = oracle_head(batch.tensor("concept_labels"), metric.class_concepts, labels)
-        return OracleHits(
-            oracle=oracle_head(present, metric.class_concepts, labels),
-            right=(batch.predicted == labels.to(batch.predicted.device)).float(),
-            on_labels=on_labels,
-            labels=labels.int(),
-            n_wrong=batch.n_wrong,
+        parts = []
+        for part in rows.chunks(max(rows.shape)):
+            shown = (values[part] >= threshold).float().masked_fill(values[part].isnan(), torch.nan)
+            shown = rows.truth["concept_labels"][part] if self.score == "on_labels" else shown
+            parts.append(oracle_head(shown, self.class_concepts, rows.labels[part]))
+        hits = torch.cat(parts).double().numpy()
+        scores = rows.correct.double().numpy() - hits if self.score == "gap" else hits
+        return MetricScores(
+            [{"metric": LABELS[self.score]}],
+            scores[:, None],
+            np.nan if self.score == "gap" else 1 / len(self.class_concepts),
+            rows.labels.int().numpy(),
+            self.bounds,
+            lambda _: counted({"the model's values are NaN": np.isnan(scores)}, len(scores)),
         )
-
-    def finish(self, observed: Any) -> Result:
-        """Return the scores of all batches, and why some are undefined."""
-        oracle, right = observed.oracle.double().numpy(), observed.right.double().numpy()
-        scores = {"oracle": oracle, "gap": right - oracle}.get(self.score)
-        scores = observed.on_labels.double().numpy() if scores is None else scores
-        chance = np.nan if self.score == "gap" else 1 / len(self.class_concepts)
-        reasons = counted({"the model's values are NaN": np.isnan(scores)}, len(scores))
-        return Result(scores, reasons, chance=chance, clusters=observed.labels.numpy())

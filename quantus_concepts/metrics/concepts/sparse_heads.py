@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Unpack
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,23 +11,25 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from quantus.helpers.enums import ScoreDirection
 from torch import Tensor
 
 from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.support.checks import as_list, check_whole
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.bottleneck.sparse_heads import AVERAGED, sparse_head_path
-from quantus_concepts.metrics.concepts.leakage import ValuesAndTruth
-from quantus_concepts.metrics.host.batch import Batch
-from quantus_concepts.metrics.host.metric import nanmean
-from quantus_concepts.metrics.host.observing import Counted, Observer, Result
+from quantus_concepts.metrics.concepts.leakage import OfValues, finite_values
 from quantus_concepts.metrics.host.plotting import check_table
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import Counted, MetricScores
 
 #: Value of the column ``metric`` of the mean over the sizes of VLG-CBM, and of the weights that a head has.
 ANEC_AVG, NEC = "ANEC-avg", "NEC"
 NOT_FITTED = "there are no other images to fit a head to"
 
 
-class SparseHeadAccuracy(Observer):
+class SparseHeadAccuracy(OfValues):
     """Whether a head with so many weights a class predicts the class of an image: the path of NEC and ANEC.
 
     The rows "sparse head accuracy" have the number of weights in the column ``l``; with 5 it is ANEC-5, and "ANEC-avg"
@@ -43,11 +45,20 @@ class SparseHeadAccuracy(Observer):
         As in `functional.sparse_head_path`, like the other.
     n_iterations : int
         Most steps of a fit.
+    labels : array_like, optional
+        (N,) true classes; ``y_batch`` of a call if None.
+    **quantus : Unpack[QuantusArguments]
+        What every Quantus metric takes, by keyword; no attribution enters.
 
     Raises
     ------
     ValueError
         If a number is too small, or there is no size.
+
+    Notes
+    -----
+    Higher is better. A call of Quantus gives each image the share of the sizes whose head is right, of images with a
+    concept model, or at the bottleneck of concept values (N, L) with the head as ``model``.
 
     Examples
     --------
@@ -66,48 +77,65 @@ class SparseHeadAccuracy(Observer):
     """
 
     name = "sparse head accuracy"
+    score_direction = ScoreDirection.HIGHER
+    sample_truth = ("labels",)
+    needed = ()
 
-    def __init__(self, sizes: Sequence[int] = AVERAGED, n_steps: int = 25, n_iterations: int = 1000) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int] = AVERAGED,
+        n_steps: int = 25,
+        n_iterations: int = 1000,
+        labels: Numbers | None = None,
+        **quantus: Unpack[QuantusArguments],
+    ) -> None:
+        """Set the sizes. A score of 1 says that every image is recognised by so few concepts.
+
+        A score of 0 says that none is.
+        """
+        super().__init__(**quantus)
         self.sizes = tuple(check_whole("sizes", size, 1) for size in as_list("sizes", sizes))
         if not self.sizes:
             raise ValueError("Expected argument `sizes` to hold at least one number of weights but it is empty.")
         self.n_steps = check_whole("n_steps", n_steps, 2)
         self.n_iterations = check_whole("n_iterations", n_iterations, 1)
+        self._bind(labels=labels)
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Self], batch: Batch) -> ValuesAndTruth:
-        """Keep the values of some samples."""
-        return ValuesAndTruth(batch.values.float(), batch.labels.new_zeros(len(batch), 0), batch.labels)
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the accuracy of each size, and that of all together."""
+        return self._fit(rows)[0]
 
-    def numbers(self, observed: ValuesAndTruth) -> list[tuple[dict[str, Any], Result]]:
-        """Return the accuracy of each size, that of all together, and how many weights there are."""
-        seen, reasons = observed.finite()
-        n, n_concepts = observed.values.shape
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return the accuracy of each size with the weights that heads have, and the accuracy of all together."""
+        hits, weights = self._fit(rows)
+        of_sizes = [part.take([place]) for place in range(len(weights.fields)) for part in (hits, weights)]
+        return of_sizes + [hits.take([place]) for place in range(len(weights.fields), len(hits.fields))]
+
+    def _fit(self, rows: ConceptPredictions) -> tuple[MetricScores, MetricScores]:
+        """Return the hits of heads, and how many weights a class of a head has."""
+        values, finite, reasons = finite_values(rows)
+        labels, (_, n_concepts), n = rows.labels[finite], rows.shape, len(rows)
         sizes = tuple(size for size in self.sizes if size <= n_concepts) or (n_concepts,)
-        hits, nec = np.full((len(sizes), n), np.nan), np.full((2, len(sizes)), np.nan)
-        places = _places_in_class(seen.labels)
-        for half in (0, 1) if len(seen.values) > 1 else ():
+        hits, nec = np.full((n, len(sizes)), np.nan), np.full((2, len(sizes)), np.nan)
+        places = _places_in_class(labels)
+        for half in (0, 1) if len(values) > 1 else ():
             fit, rest = places % 2 == half, places % 2 != half
             if not fit.any():
                 continue
             path = (self.n_steps, self.n_iterations)
-            heads = sparse_head_path(seen.values[fit], seen.labels[fit], sizes, None, None, *path)
+            heads = sparse_head_path(values[fit], labels[fit], sizes, None, None, *path)
             nec[half] = heads.nec
-            finite = np.flatnonzero(observed.values.isfinite().all(1))
-            hits[:, finite[rest]] = heads.predict(seen.values[rest]) == seen.labels[rest]
-        alone = int(np.isnan(hits[0]).sum()) - sum(of.n for of in reasons.values())
+            hits[np.flatnonzero(finite)[rest]] = (heads.predict(values[rest]) == labels[rest]).T
+        alone = int(np.isnan(hits[:, 0]).sum()) - sum(of.n for of in reasons.values())
         reasons |= {NOT_FITTED: Counted(alone, n)} if alone else {}
-        clusters = observed.labels.numpy()
-        rows = []
-        for size, scores, weights in zip(sizes, hits, nec.T, strict=True):
-            rows.append((self.fields() | {"l": size}, Result(scores, reasons, clusters=clusters)))
-            unknown = int(np.isnan(weights).sum())
-            count = {"value": nanmean(weights), "n": 2 - unknown, "undefined": unknown}
-            rows.append(({"metric": NEC, "l": size}, Result(np.empty(0), {}, summary=count)))
+        fields: list[dict[str, Any]] = [{"metric": self.name, "l": size} for size in sizes]
         if {*AVERAGED} <= {*sizes}:
-            mean = hits[[sizes.index(size) for size in AVERAGED]].mean(0)
-            rows.append((self.fields() | {"metric": ANEC_AVG}, Result(mean, reasons, clusters=clusters)))
-        return rows
+            fields.append({"metric": ANEC_AVG})
+            hits = np.column_stack([hits, hits.T[[sizes.index(size) for size in AVERAGED]].mean(0)])
+        own = MetricScores(
+            fields, hits, clusters=rows.labels.numpy(), reasons=lambda _: reasons, path=range(len(sizes))
+        )
+        return own, MetricScores([{"metric": NEC, "l": size} for size in sizes], nec, intervals=False)
 
 
 def _places_in_class(labels: Tensor) -> Tensor:

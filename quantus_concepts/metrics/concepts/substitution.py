@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
@@ -16,15 +16,16 @@ from captum_concepts.support.checks import check_choice, check_range
 from captum_concepts.support.running import predict_logits
 from quantus_concepts.functional import substitution
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.concepts.substitution import MAJORITY, movement, recital
+from quantus_concepts.functional.concepts.substitution import MAJORITY, NO_CONCEPT, movement, recital
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, to_classes, to_numbers
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
-from quantus_concepts.metrics.host.metric import ConceptMetric
+from quantus_concepts.metrics.host.looks import Look, Looked, Looking
 from quantus_concepts.metrics.host.model import is_concept_model, share
-from quantus_concepts.metrics.host.observing import Known, Observed, Observer, Result, Scored, counted
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted
 
 SCORES = ("added", "removed")
 CHANCE = 0.5
@@ -96,7 +97,6 @@ class SubstitutionScore(ConceptMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("added", "removed", "pairs")
     needed = ("added",)
-    family = ("threshold",)
 
     def __init__(
         self,
@@ -135,129 +135,105 @@ class SubstitutionScore(ConceptMetric):
             )
         return truth
 
-    def score_batch(
+    def rows_of(
         self,
-        model: nn.Module,
+        model: Any,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
         explain: Explanations,
-        **truth: np.ndarray,
-    ) -> Observed:
-        """Score some samples by their concept values, given or computed from images."""
+        truth: Mapping[str, Any],
+        *,
+        banks: Sequence[Any] = (),
+    ) -> Any:
+        """Return concept values of some samples, given or computed from images, beside their truth."""
         if x_batch.ndim == 2:
             values = torch.as_tensor(x_batch.astype(np.promote_types(x_batch.dtype, np.float32)))
         elif not is_concept_model(model):
             values = _values(model, x_batch)
         else:
-            return super().score_batch(model, x_batch, y_batch, explain, **truth)
-        return self.observe([self], Batch(None, values, y_batch, truth))
+            return super().rows_of(model, x_batch, y_batch, explain, truth, banks=banks)
+        kept = {name: torch.as_tensor(truth[name]) for name in self.sample_truth if name in truth}
+        return ConceptPredictions(classes=torch.as_tensor(y_batch), values=values, truth=kept)
 
-    @property
-    def label(self) -> str:
-        """What it is called in a table."""
-        return (col.PLUS if self.score == SCORES[0] else col.MINUS).metric
+    def missing(self, rows: ConceptPredictions) -> str:
+        """Return the name of what rows have to have and lack, "" for nothing."""
+        return super().missing(rows) or (self.score if self.score not in rows.truth else "")
 
-    @classmethod
-    def usual(cls, known: Known) -> Sequence[SubstitutionScore]:
-        """Return the usual variants for a table."""
-        return [cls(score=score).vary(threshold=None) for score in SCORES]
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return the scores by the threshold of the model or of the metric."""
+        threshold = self.threshold if rows.threshold is None else rows.threshold
+        return substitution_scores(rows, self.score, threshold)
 
-    def missing(self, batch: Batch) -> str:
-        """Return the name of what a batch has to have and lacks, "" for nothing."""
-        return "value_threshold" if self.threshold is None and batch.threshold is None else super().missing(batch)
 
-    @classmethod
-    def observe(cls, metrics: Sequence[SubstitutionScore], batch: Batch) -> Substituted:
-        """Look at the values of the concepts put in and taken out, by the threshold of the model or of the metric."""
-        # Concepts stay on the host, where they are checked without waiting for the device.
-        added = torch.as_tensor(batch.truth["added"])
-        removed = torch.as_tensor(batch.truth["removed"]) if "removed" in batch.truth else torch.full_like(added, -1)
-        threshold = metrics[0].threshold if batch.threshold is None else batch.threshold
-        return Substituted(
-            scores=torch.stack(substitution(batch.values, added, removed, threshold), 1).float(),
-            added=added.int(),
-            removed=removed.int(),
-            clusters=pairs_of(batch),
-        )
+def substitution_scores(rows: ConceptPredictions, score: str, threshold: float) -> MetricScores:
+    """Score S+ or S-."""
+    added, removed = rows.truth["added"], rows.truth.get("removed")
+    removed = torch.full_like(added, NO_CONCEPT) if removed is None else removed
+    both = torch.stack(substitution(cast(Tensor, rows.values), added, removed, threshold), 1)
+    scores, unknown = both[:, SCORES.index(score)].double().cpu().numpy(), (added < 0).numpy()
+    unchanged = ((removed < 0) | (removed == added)).numpy() & ~unknown & (score == "removed")
 
-    def finish(self, observed: Substituted) -> Result:
-        """Return the scores of all batches, and why some are undefined."""
-        scores = observed.scores[:, SCORES.index(self.score)].double().numpy()
-        added, removed = observed.added.numpy(), observed.removed.numpy()
-        unknown = added < 0
-        unchanged = ((removed < 0) | (removed == added)) & ~unknown & (self.score == "removed")
-        reasons = {
+    def reasons(variant: int) -> Counts:
+        masks = {
             "no concept was taken out": unchanged,
             "the concept put in is none of the model's": unknown,
             "the model's values are NaN": np.isnan(scores) & ~unknown & ~unchanged,
         }
-        return Result(scores, counted(reasons, len(added)), chance=CHANCE, clusters=observed.clusters.numpy())
+        return counted(masks, len(rows))
+
+    name = (col.PLUS if score == SCORES[0] else col.MINUS).metric
+    return MetricScores([{"metric": name}], scores[:, None], CHANCE, pairs_of(rows), reasons=reasons)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Substituted(Observed):
-    """Scores (n, 2) of the concepts put in and taken out (n,), and which images share a recipe."""
-
-    scores: Tensor
-    added: Tensor
-    removed: Tensor
-    clusters: Tensor
+def recital_scores(rows: ConceptPredictions, class_concepts: np.ndarray, threshold: float) -> MetricScores:
+    """Score whether all of the class's concepts are predicted, also the one taken out."""
+    of_class = torch.as_tensor(class_concepts >= MAJORITY)[rows.labels]
+    scores = recital(cast(Tensor, rows.values), of_class, threshold).double().numpy()
+    return MetricScores([{"metric": col.RECITAL.metric}], scores[:, None], clusters=pairs_of(rows))
 
 
-class Recital(Observer):
-    """Whether all of the class's concepts are predicted, also the one taken out."""
+@dataclass(frozen=True)
+class Before(Look):
+    """Predictions of the images before a substitution, beside those after it."""
 
-    name = col.RECITAL.metric
-    sample_truth = needed = ("added",)
+    reads: tuple[str, ...] = ("before",)
 
-    def __init__(self, class_concepts: np.ndarray) -> None:
-        self._class_concepts = torch.as_tensor(class_concepts >= MAJORITY)
+    def see(self, looking: Looking) -> Looked:
+        """Compare the outputs of some samples, whatever the threshold."""
+        values, logits = looking.ask(self.name, lambda _: looking.truth["before"])
+        rows = looking.rows
+        moved = movement(values, cast(Tensor, rows.values), looking.truth["added"], looking.truth["removed"])
+        rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)
+        class_kept = (rows.predicted == logits.argmax(1)).to(rises)
+        columns = (moved.added, moved.removed, moved.others, rises, moved.selectivity, class_kept)
+        return Looked({"moves": torch.stack(columns, 1).float()})
 
-    def missing(self, batch: Batch) -> str:
-        """Return the name of what a batch has to have and lacks, "" for nothing."""
-        return "value_threshold" if batch.threshold is None else super().missing(batch)
-
-    @classmethod
-    def observe(cls, metrics: Sequence[Recital], batch: Batch) -> Scored:
-        """Compare the predicted concepts of some samples with those of their classes."""
-        of_class = metrics[0]._class_concepts[batch.labels.cpu()]
-        return Scored(recital(batch.values, of_class, cast(float, batch.threshold)), clusters=pairs_of(batch))
+    def missing(self, truth: Mapping[str, Any]) -> str:
+        """Return the name of what a batch lacks, "" for nothing."""
+        return next((name for name in ("before", "added", "removed") if name not in truth), "")
 
 
-class Moves(Observer):
-    """Changes of values and prediction from the image before a substitution to the one after it."""
+class Moves(ConceptMetric):
+    """Changes of values and prediction from the image before a substitution to the one after it, in tables."""
 
     name = "moves"
-    sample_truth = needed = ("added", "removed")
+    sample_truth = ("added", "removed", "pairs")
 
-    def missing(self, batch: Batch) -> str:
-        """Return the name of what a batch has to have and lacks, "" for nothing."""
-        return "before" if batch.before is None else super().missing(batch)
+    def look(self) -> Look:
+        """Return what has to be seen of the model while it is there."""
+        return Before()
 
-    @classmethod
-    def observe(cls, metrics: Sequence[Moves], batch: Batch) -> Scored:
-        """Compare the outputs of some samples, whatever the threshold."""
-        moved = movement(batch.before.values, batch.values, batch.truth["added"], batch.truth["removed"])
-        rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)
-        class_kept = (batch.predicted == batch.before.logits.argmax(1)).to(rises)
-        columns = (moved.added, moved.removed, moved.others, rises, moved.selectivity, class_kept)
-        return Scored(torch.stack(columns, 1).float(), clusters=pairs_of(batch))
-
-    def numbers(self, observed: Scored) -> list[tuple[dict[str, Any], Result]]:
-        """Return the fields of each row of a table, and its numbers."""
-        columns = observed.scores.T.double().numpy()
-        return [
-            ({"metric": score.metric}, Result(column, {}, clusters=observed.clusters))
-            for score, column in zip(col.MOVES, columns, strict=True)
-        ]
+    def score_rows(self, rows: ConceptPredictions) -> MetricScores:
+        """Return a column for each kind of change."""
+        fields = [{"metric": score.metric} for score in col.MOVES]
+        columns = rows.looks[Before().name].columns["moves"].double().numpy()
+        return MetricScores(fields, columns, clusters=pairs_of(rows), bounds=(-math.inf, math.inf))
 
 
-def pairs_of(batch: Batch) -> Tensor:
+def pairs_of(rows: ConceptPredictions) -> np.ndarray:
     """Return which samples share a recipe: a number for each pair of class and concept that is the same everywhere."""
-    if "pairs" in batch.truth:
-        return torch.as_tensor(batch.truth["pairs"])
-    labels = torch.as_tensor(batch.truth["labels"] if batch.given is None else batch.given)
-    return (labels.cpu().long() << 32) + torch.as_tensor(batch.truth["added"]).cpu()
+    pairs = rows.truth.get("pairs")
+    return ((rows.labels.long() << 32) + rows.truth["added"] if pairs is None else pairs).numpy()
 
 
 def _values(model: nn.Module, images: np.ndarray) -> Tensor:

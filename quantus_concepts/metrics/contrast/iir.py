@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
@@ -26,7 +26,7 @@ from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.model import share
-from quantus_concepts.metrics.host.observing import Observed, Scored
+from quantus_concepts.metrics.host.predictions import Scored
 from quantus_concepts.metrics.host.record import OF_REGIONS, QuantusArguments
 
 #: Why a score is undefined whose patch was not made well enough.
@@ -203,7 +203,7 @@ class IIR(ReExplainingMetric):
         # A patch that has converged leaves the class as it was.
         yield UNCONVERGED, effect.same_class & converged
 
-    def keep_results(self, scored: Observed) -> None:
+    def keep_results(self, scored: Any) -> None:
         """Keep what else the samples have."""
         scored = cast(Patched, scored)
         self.logit_distance, self.patch_size = scored.logit_distance, scored.patch_size

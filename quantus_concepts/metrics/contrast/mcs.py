@@ -17,7 +17,7 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, exclusion_reasons, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.explanations import Explanations
-from quantus_concepts.metrics.host.observing import Scored
+from quantus_concepts.metrics.host.predictions import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 

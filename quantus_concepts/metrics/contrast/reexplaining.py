@@ -26,15 +26,15 @@ from quantus_concepts.metrics.host.checks import (
     to_classes,
 )
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, no_reasons
-from quantus_concepts.metrics.host.metric import ConceptMetric
+from quantus_concepts.metrics.host.metric import AttributionMetric
 from quantus_concepts.metrics.host.model import share
-from quantus_concepts.metrics.host.observing import Scored
+from quantus_concepts.metrics.host.predictions import Scored
 from quantus_concepts.metrics.host.record import OF_REGIONS
 
 UNMARKED = "masks are empty or full"
 
 
-class ReExplainingMetric(ConceptMetric):
+class ReExplainingMetric(AttributionMetric):
     """Base of `MCS`, `IDR` and `IIR`: masks, correct predictions, and explanations that are computed again.
 
     Given explanations are not enough for these metrics: they explain another model or other images too, through

@@ -20,7 +20,6 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
 from quantus_concepts.metrics.host.checks import check_explainer, check_mask_size, check_outputs, to_classes
 from quantus_concepts.metrics.host.explanations import call_explain_func
-from quantus_concepts.metrics.host.rows import RowBuffer
 
 #: Images (N, C, H, W), a function from n rows to (n, C, H, W), or batches of them or of tuples that begin with them.
 ImageSource = Numbers | Callable[[list[int]], Tensor] | Iterable[LoaderBatch]
@@ -148,11 +147,13 @@ class Subject:
         Tensor
             (N, K), on the CPU.
         """
-        logits = RowBuffer()
         with evaluation_mode(self.model):
-            for _, images in self.batches(batch_size):
-                logits.add(check_outputs(predict_logits(self.model, images), len(images)).cpu())
-        return logits.rows
+            return torch.cat(
+                [
+                    check_outputs(predict_logits(self.model, images), len(images)).cpu()
+                    for _, images in self.batches(batch_size)
+                ]
+            )
 
     def correct(self, batch_size: int = 64) -> Tensor:
         """Tell which images the model classifies correctly.

@@ -41,7 +41,7 @@ from quantus_concepts.metrics.contrast.regions import (
     take_rows,
 )
 from quantus_concepts.metrics.host.explanations import FAILED
-from quantus_concepts.metrics.host.rows import score_row
+from quantus_concepts.metrics.host.scores import score_row
 
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]

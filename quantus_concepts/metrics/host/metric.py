@@ -1,7 +1,8 @@
-"""The base of the metrics: Quantus's call, in batches, over one pure function of a batch."""
+"""The bases of the metrics: Quantus's call, in batches that give rows, and scores of all rows."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import math
@@ -9,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -25,29 +25,30 @@ from captum_concepts.support.checks import check_keywords, check_whole, to_array
 from captum_concepts.support.running import evaluation_mode, predict_logits, progress, to_device, warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order, names_of_models
-from quantus_concepts.metrics.host.batch import Batch
 from quantus_concepts.metrics.host.checks import Truth, check_explainer, check_outputs, to_classes
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
-from quantus_concepts.metrics.host.observing import (
-    Counted,
-    Observed,
-    Observer,
-    Result,
-    is_failure,
-)
 from quantus_concepts.metrics.host.plotting import DrawsScores
+from quantus_concepts.metrics.host.predictions import Rows, Scored
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
+from quantus_concepts.metrics.host.scores import (
+    Counted,
+    MetricScores,
+    count_reasons,
+    describe_reasons,
+    is_failure,
+    nanmean,
+    no_counts,
+)
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
 N_RECORDS = 256
-_COUNT = itemgetter(0)
 #: How attributions are treated, by the names of Quantus's attributes.
 TREATMENT = ("abs", "normalise", "normalise_func")
 
 
-class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
-    """Base of the metrics: a subclass has `score_batch` or `observe`, and gets Quantus's call, `update` and `compute`.
+class QuantusMetric(DrawsScores, Metric[list[float]]):
+    """Base of the metrics: a subclass has `rows_of` and `score_rows`, and gets Quantus's call, `update` and `compute`.
 
     It differs from Quantus's own metrics in four things. Attributions are not passed through
     `general_preprocess`, which rejects maps that are zero, negative or constant. Ground truth that Quantus
@@ -66,6 +67,12 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
     data_applicability = {DataType.IMAGE, DataType.TABULAR}  # noqa: RUF012 - a plain set is the host's contract
     model_applicability = {ModelType.TORCH}  # noqa: RUF012
 
+    name: ClassVar[str]
+    # Whether scores are about samples; else they are about concepts or classes.
+    of_samples: bool = True
+    #: Ground truth with a row for each sample, and what of it there has to be.
+    sample_truth: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     # Whether it computes what it needs by itself from images and a concept model.
     asks_concept_models: bool = False
     # Whether explanations that are zero in every sample are undefined, rather than saying that nothing is important.
@@ -94,32 +101,44 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         super().__init__(**arguments)
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
-        self._updates: list[Observed] = []
+        self._updates: list[Rows] = []
         #: Bound truth that has names, by argument.
         self._tables: dict[str, Any] = {}
 
     # What a subclass implements.
 
-    def score_batch(self, *batch: Any, **truth: Any) -> Observed:
-        """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing.
+    def rows_of(self, model: Any, x_batch: Any, y_batch: Any, explain: Explanations, truth: Mapping[str, Any]) -> Any:
+        """Return the rows of a batch, and change nothing.
 
         Images have channels first, `truth` has the rows of the batch, ``explain()`` gives attributions.
-        A metric of concept models has `observe` in its place, for all its variants at once.
         """
-        model, x_batch, y_batch, explain = batch
-        samples = Batch(model, x_batch, y_batch, truth, explain)
-        if samples.has_concepts:
-            samples.check_classes()
-        return self.observe([self], samples)
+        raise NotImplementedError
+
+    def score_rows(self, rows: Any) -> MetricScores:
+        """Return the scores of all rows: a column for each variant, of which a call has the first (or `path`)."""
+        raise NotImplementedError
+
+    def check_truth(self, name: str, value: Any) -> Any:
+        """Return ground truth of this name as an array, or raise; called for what is bound and for what is passed."""
+        return np.asarray(to_numpy(value), order="C")
+
+    @property
+    def bound_truth(self) -> dict[str, np.ndarray]:
+        """Ground truth of samples that is bound, by name."""
+        return {name: value for name in self.sample_truth if (value := getattr(self, name, None)) is not None}
 
     @classmethod
-    def observe(cls, metrics: Sequence[Self], batch: Batch) -> Observed:
-        """Score a batch of a stream as one of Quantus."""
-        (metric,) = metrics
-        truth = {name: to_numpy(value) for name, value in batch.truth.items() if name in metric.sample_truth}
-        inputs, classes = to_numpy(batch.inputs), to_numpy(batch.classes)
-        explain = Explanations(metric.name, None, metric.asks_concept_models, batch.model, inputs, classes)
-        return metric.score_batch(batch.model, inputs, classes, explain, **truth)
+    def own_settings(cls) -> list[str]:
+        """Return the names of the constructor's arguments that are no ground truth of samples."""
+        parameters = inspect.signature(cls).parameters.values()
+        named = [each.name for each in parameters if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+        return [name for name in named if name not in cls.sample_truth]
+
+    def vary(self, **settings: Any) -> Self:
+        """Return a copy with other settings."""
+        varied = copy.copy(self)
+        vars(varied).update(settings)
+        return varied
 
     def check_call(
         self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, truth: Truth, explain: Explanations
@@ -176,7 +195,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         self._check_names(truth, "evaluate_batch")
         module = model.get_model() if isinstance(model, ModelInterface) else model
         scored = self._score(module, x_batch, y_batch, a_batch, s_batch, truth, None, channel_first=True)
-        scores: list[float] = self.finish(scored[0].on_host()).scores.tolist()
+        scores: list[float] = self.score_rows(scored[0].kept()).of_call.tolist()
         return scores
 
     def update(
@@ -232,7 +251,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             *(model, x_batch, y_batch, a_batch, s_batch, truth, None, None),
             *(explain_func, explain_func_kwargs or {}, {}),
         )
-        self._updates = self._joined([*self._updates, *(part.kept() for part in scored)])
+        self._updates = [*self._updates, *map(self.kept_rows, scored)]
 
     def compute(self) -> list[float]:
         """Return the scores of all batches since `reset`, as a call of the metric does, and add their record.
@@ -279,16 +298,17 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             raise ValueError(
                 f"Expected argument `other` to have the settings of this {self.name} but `{differing[0]}` differs."
             )
-        self._updates = self._joined([*self._updates, *other._updates])
+        self._updates = [*self._updates, *other._updates]
 
     def _check_names(self, truth: Mapping[str, Numbers], call: str) -> None:
         """Raise for ground truth of a name that the metric does not know."""
         names = ", ".join(f"`{name}`" for name in self.sample_truth) or "nothing: it needs none"
         check_keywords(f"{self.name}.{call}", truth, self.sample_truth, f"Give the truth of a batch as {names}.")
 
-    def _joined(self, parts: list[Observed]) -> list[Observed]:
-        # Sums over samples need no more room with every batch.
-        return parts if self.of_samples or len(parts) < 2 else [parts[0].join(*parts[1:])]
+    def kept_rows(self, rows: Any) -> Rows:
+        """Return rows of an update as they are kept until `compute`."""
+        kept: Rows = rows.kept()
+        return kept
 
     @property
     def get_params(self) -> dict[str, Any]:
@@ -341,8 +361,9 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         explain_func: Callable[..., object] | None = None,
         keywords: Mapping[str, object] | None = None,
         predict_kwargs: Mapping[str, object] | None = None,
-    ) -> list[Observed]:
-        """Check the arguments of a call or an update, and score the samples batch by batch."""
+        rows_of: Callable[..., Rows] | None = None,
+    ) -> list[Rows]:
+        """Check the arguments of a call or an update, and return the rows of the samples, batch by batch."""
         inputs, classes = _check_inputs(model, x_batch, y_batch)
         if not isinstance(channel_first, bool):
             channel_first = utils.infer_channel_first(inputs)
@@ -365,7 +386,7 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
             *(self.name, preprocess, self.asks_concept_models, model, inputs, classes, given, failure),
             *(explain_func, keywords or {}, predict_kwargs or {}),
         )
-        scored = []
+        parts = []
         with evaluation_mode(model):
             for name in self.needed:
                 if name not in truth:
@@ -378,50 +399,41 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
                 rows = slice(start, min(start + batch_size, n))
                 x, y = inputs[rows], classes[rows]
                 batch = replace(explain, x_batch=x, y_batch=y, given=None if given is None else given[rows])
-                scored.append(self.score_batch(model, x, y, batch, **{name: truth[name][rows] for name in truth}))
+                of_batch = {name: truth[name][rows] for name in truth}
+                parts.append((rows_of or self.rows_of)(model, x, y, batch, of_batch))
         # Known labels say who is wrong.
-        return [replace(part, n_wrong=None) if knows_labels and part.n_wrong is not None else part for part in scored]
+        return [replace(part, n_wrong=None) if knows_labels and isinstance(part, Scored) else part for part in parts]
 
-    def _conclude(self, parts: Sequence[Observed], method: object = None) -> list[float]:
+    def _conclude(self, parts: Sequence[Rows], method: object = None) -> list[float]:
         """Join batches, record and warn once, and return the scores as Quantus does."""
-        scored = (parts[0].join(*parts[1:]) if len(parts) > 1 else parts[0]).on_host()
-        result = self.finish(scored)
-        reasons = result.counted_reasons()
-        if self.zero_is_undefined and scored.explained is False and not any(map(is_failure, reasons.items())):
-            n = scored.n_samples
-            result.scores = np.full_like(result.scores, np.nan)
-            reasons[FAILED + "attributions are zero everywhere"] = Counted(n, n)
-        undefined = np.isnan(result.scores)
-        chance = mean_chance(result)
-        if self.reads_correctness and not self._disable_warnings and scored.n_samples > 1 and scored.n_wrong == 0:
+        rows = type(parts[0]).join(parts).kept()
+        found = self.score_rows(rows)
+        scores, chance, reasons = found.of_call, found.mean_chance, found.reasons(found.path[0])
+        if self.zero_is_undefined and rows.explained is False and not any(map(is_failure, reasons.items())):
+            n = len(rows)
+            scores, chance = np.full_like(scores, np.nan), chance if np.ndim(found.chance) == 0 else math.nan
+            reasons = reasons | {FAILED + "attributions are zero everywhere": Counted(n, n)}
+        if self.reads_correctness and not self._disable_warnings and len(rows) > 1 and rows.n_wrong == 0:
             warn_user(
-                f"{self.name}: `y_batch` is the predicted class of all {scored.n_samples} samples and counts as their "
-                "true class, so that none is misclassified. Pass the true classes as `labels`, also if they are the "
-                "same."
+                f"{self.name}: `y_batch` is the predicted class of all {len(rows)} samples and counts as their true "
+                "class, so that none is misclassified. Pass the true classes as `labels`, also if they are the same."
             )
-        self.undefined = int(undefined.sum())
+        self.undefined = int(np.isnan(scores).sum())
         if reasons and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
-            warn_user(f"{self.name}: {result.describe(method)}")
-        scores = result.scores.tolist()
-        self.evaluation_scores = self._aggregate(scores) if self.return_aggregate else scores
+            warn_user(f"{self.name}: {describe_reasons(reasons, found.outcome, method)}")
+        listed = scores.tolist()
+        self.evaluation_scores = self._aggregate(listed) if self.return_aggregate else listed
         self.all_evaluation_scores.extend(self.evaluation_scores)
         returned = list(self.evaluation_scores)
-        self.records.append(
-            Record(
-                returned,
-                result.scores,
-                chance,
-                dict(zip(reasons, map(_COUNT, reasons.values()), strict=True)),
-                *(None if result.clusters is None else to_numpy(result.clusters), self.bounds, self.of_samples),
-                uses_explanations=scored.explained is not None,
-            )
-        )
+        counts = {why: of.n for why, of in reasons.items()}
+        settings = (counts, found.clusters, self.bounds, self.of_samples)
+        self.records.append(Record(returned, scores, chance, *settings, uses_explanations=rows.explained is not None))
         if self.results:
-            self.keep_results(scored)
+            self.keep_results(rows)
         return returned
 
-    def keep_results(self, scored: Observed) -> None:
+    def keep_results(self, scored: Any) -> None:
         """Set the attributes named in `results`."""
 
     def _aggregate(self, scores: list[float]) -> list[Any]:
@@ -447,6 +459,35 @@ class ConceptMetric(Observer, DrawsScores, Metric[list[float]]):
         return passed
 
 
+class AttributionMetric(QuantusMetric):
+    """Base of the metrics of attributions: a subclass has `score_batch`, and every batch is scored by itself."""
+
+    def score_batch(self, *batch: Any, **truth: Any) -> Scored:
+        """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing."""
+        raise NotImplementedError
+
+    def rows_of(
+        self, model: Any, x_batch: Any, y_batch: Any, explain: Explanations, truth: Mapping[str, Any]
+    ) -> Scored:
+        """Return the scores of a batch."""
+        return self.score_batch(model, x_batch, y_batch, explain, **truth)
+
+    def score_rows(self, rows: Scored) -> MetricScores:
+        """Return the scores of all batches."""
+        return scores_of_samples(self.name, rows, self.bounds)
+
+
+def scores_of_samples(name: str, rows: Scored, bounds: tuple[float, float]) -> MetricScores:
+    """Return the scores of samples that were scored batch by batch."""
+    why, n = rows.reason, len(rows)
+    reasons = count_reasons(why, n) if why is not None and (why != "").any() else {}
+    chance = math.nan if rows.chance is None else np.asarray(rows.chance, dtype=float)[:, None]
+    scores = np.asarray(rows.scores, dtype=np.float64)[:, None]
+    known = (lambda variant: dict(reasons)) if reasons else no_counts
+    clusters = None if rows.clusters is None else to_numpy(rows.clusters)
+    return MetricScores([{"metric": name}], scores, chance, clusters, bounds, known)
+
+
 def _check_own_keywords(metric: type, keywords: Mapping[str, object]) -> None:
     """Raise for a keyword that a metric does not take."""
     parameters = inspect.signature(metric).parameters.values()
@@ -454,19 +495,6 @@ def _check_own_keywords(metric: type, keywords: Mapping[str, object]) -> None:
     names += DEFAULTS
     # Its own arguments are bound already: what is left are Quantus's.
     check_keywords(metric.__name__, keywords.keys() - DEFAULTS.keys(), names, f"It takes {', '.join(names)}.")
-
-
-def mean_chance(result: Result) -> float:
-    """Return the mean chance of the defined scores."""
-    if result.chance is None or np.ndim(result.chance) == 0:
-        return math.nan if result.chance is None else float(result.chance)
-    return nanmean(np.where(np.isnan(result.scores), np.nan, result.chance))
-
-
-def nanmean(scores: Numbers) -> float:
-    """Mean of the defined scores; NaN, without numpy's warning, where none is defined."""
-    values = np.asarray(scores, dtype=float)
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
 
 def _check_inputs(model: nn.Module | None, x_batch: Numbers, y_batch: Numbers) -> tuple[np.ndarray, np.ndarray]:

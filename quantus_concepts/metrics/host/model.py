@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -16,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import ConceptChain, linear_part
-from captum_concepts.models.effects import GIVE_LEVEL, effect_importance, effect_level
+from captum_concepts.models.effects import GIVE_LEVEL, effect_level
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support import checks
 from captum_concepts.support.running import (
-    at_least_float32,
     device_of,
     first_floating,
     tensor_output,
@@ -114,38 +112,29 @@ def check_concept_models(name: str, value: ConceptModel | Mapping[Any, ConceptMo
     return models
 
 
-def check_controls(value: Controls, model: ConceptModel | Mapping[str, ConceptModel]) -> tuple[str, list[ConceptModel]]:
-    """Return the name of baseline models and the models, those of random banks included; or raise."""
+def check_controls(
+    value: Controls, model: ConceptModel | Mapping[str, ConceptModel]
+) -> tuple[str, list[ConceptModel], list[RandomBank]]:
+    """Return the name of baseline models, the models, and the random banks beside a model; or raise."""
     groups = value if isinstance(value, Mapping) else {"control": value}
     if len(groups) > 1:
         raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(groups)}.")
-    models = []
+    models, banks = list[ConceptModel](), list[RandomBank]()
     for group in groups.values():
         for control in checks.as_list("controls", group, "concept models or random banks"):
-            models.append(_bank_model(model, control) if isinstance(control, RandomBank) else control)
+            if isinstance(control, RandomBank):
+                banks.append(control)
+            else:
+                models.append(control)
     if models:
         check_concept_models("controls", dict(enumerate(models)))
-    return (str(next(iter(groups))) if models else ""), models
-
-
-def _bank_model(model: ConceptModel | Mapping[str, ConceptModel], bank: RandomBank) -> ConceptModel:
-    """Return the concept model of a random bank, over the embeddings of the model that is scored."""
-    from captum_concepts.bank.bank import ConceptBank
-    from captum_concepts.models.cbm import PostHocCBM
-
-    models = [*model.values()] if isinstance(model, Mapping) else [model]
-    chain = getattr(models[0], "bottleneck", models[0])
-    if len(models) > 1 or not isinstance(chain, ConceptChain):
+    scored = [*model.values()] if isinstance(model, Mapping) else [model]
+    if banks and (len(scored) > 1 or not isinstance(scored[0], ConceptChain)):
         raise TypeError(
             "Expected argument `controls` to hold concept models, or random banks beside one PostHocCBM or "
-            f"BottleneckCBM, but got random banks beside {', '.join(type(other).__name__ for other in models)}."
+            f"BottleneckCBM, but got random banks beside {', '.join(type(other).__name__ for other in scored)}."
         )
-    head = copy.deepcopy(bank.head).to(device_of(chain)).eval()
-    directions = ConceptBank(bank.cavs, bank.intercepts, settings={"method": "random"})
-    values = getattr(chain, "values", "margin")
-    cbm = PostHocCBM(chain.features, directions, head, values, pool=chain.embed_features, maps=chain.feature_maps)
-    cbm.know_levels(bank)
-    return cbm
+    return (str(next(iter(groups))) if models or banks else ""), models, banks
 
 
 def shares_features(model: object) -> TypeGuard[FeatureSharing]:
@@ -244,30 +233,11 @@ def linear_weights(head: nn.Module) -> Tensor | None:
     return None if linear is None else linear.weight.detach()
 
 
-def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
+def head_logits(head: nn.Module, values: Tensor) -> Tensor:
     """Return the class logits (N, K) of concept values (N, L) of any origin."""
-    with torch.no_grad(), without_autocast(device_of(model)):
-        return tensor_output(model.head(in_precision_of(model.head, values)))
-
-
-def concept_importances(
-    model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
-) -> dict[str, Tensor]:
-    """Return several importances (N, L) of the concepts at the price of one: theta, u, theta times u, and effects."""
-    exact_values = at_least_float32(values)
-    importances = {"value": exact_values}
-    if {"weight", "contribution"} & {*names}:
-        weights = linear_weights(model.head)
-        theta = _head_gradient(model, values, classes) if weights is None else weights[classes]
-        importances["weight"] = theta.to(exact_values.dtype)
-    if "contribution" in names:
-        importances["contribution"] = importances["weight"] * exact_values
-    if "effect" in names:
-        level = effect_level(model)[0]
-        if level is None:
-            raise ValueError(no_level(model))
-        importances["effect"] = effect_importance(model.head, values, classes, level).to(exact_values.dtype)
-    return dict(zip(names, map(importances.__getitem__, names), strict=True))
+    with torch.no_grad(), without_autocast(device_of(head)):
+        own = values.to(device_of(head, values.device))
+        return tensor_output(head(in_precision_of(head, own)))
 
 
 def convention_of(model: object, kind: str) -> str:
@@ -275,11 +245,11 @@ def convention_of(model: object, kind: str) -> str:
     return effect_level(model)[1] if kind == "effect" else str(getattr(model, "zero", ""))
 
 
-def no_level(model: object) -> str:
-    """Return the error that a model's effects cannot be counted."""
+def no_level(kind_of_model: str) -> str:
+    """Return the error that the effects of a kind of model cannot be counted."""
     return (
         "Expected argument `model` to know the values of absent concepts, for importance='effect', but "
-        f"{type(model).__name__} does not. {GIVE_LEVEL}; or pass importance='contribution', which depends on where the "
+        f"{kind_of_model} does not. {GIVE_LEVEL}; or pass importance='contribution', which depends on where the "
         "zero of the values is."
     )
 
@@ -293,19 +263,19 @@ def check_concept_count(name: str, axes: str, truth: np.ndarray, n_concepts: int
         )
 
 
-def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tensor:
+def head_gradient(head: nn.Module, values: Tensor, classes: Tensor) -> Tensor:
     """Return the gradient (N, L) of the logit of one class each by the concept values."""
-    with torch.enable_grad(), without_autocast(device_of(model)):
-        leaf = values.detach().clone().requires_grad_(True)
-        chosen = tensor_output(model.head(in_precision_of(model.head, leaf))).gather(1, classes[:, None]).sum()
+    with torch.enable_grad(), without_autocast(values.device):
+        leaf = values.detach().to(device_of(head, values.device)).clone().requires_grad_(True)
+        chosen = tensor_output(head(in_precision_of(head, leaf))).gather(1, classes[:, None].to(leaf.device)).sum()
         gradient = torch.autograd.grad(chosen, leaf, allow_unused=True)[0] if chosen.requires_grad else None
     if gradient is None:
         raise ValueError(
-            f"Importance by weight or contribution is the gradient of the model's head but {type(model.head).__name__} "
+            f"Importance by weight or contribution is the gradient of the model's head but {type(head).__name__} "
             "has none (is it quantised?). Pass importance='effect' or 'value', or keep the head in floating point and "
             "quantise `model.features` alone."
         )
-    return gradient
+    return gradient.to(values.device)
 
 
 #: The block that is open in this thread.
@@ -433,7 +403,6 @@ def _size(result: Any) -> int | None:
 RANDOM_BANKS = "random banks"
 
 
-def models_of_random_banks(model: object) -> list[ConceptModel]:
-    """Return the concept models of the random banks that a model was fitted with; none for other models."""
-    models: list[ConceptModel] = getattr(model, "random_models", list)()
-    return models
+def random_banks_of(model: object) -> tuple[RandomBank, ...]:
+    """Return the random banks that a model was fitted with; none for other models."""
+    return tuple(getattr(model, "random_banks", ()))

@@ -16,7 +16,6 @@ from captum_concepts.support.files import shorten
 from captum_concepts.support.running import floating_images, progress, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.attribution.normalisation import finite_rows
-from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.encoders.encoder import Denormalisation, Encoder, Parts
@@ -107,7 +106,7 @@ def score_explanations(
     scorer = scorer_from(scorer)
     embedder = embedder_for(scorer, encoder, cache=cache)
     denormalisation = Denormalisation(mean, std, denormalise)
-    rows = RowBuffer()
+    rows: list[Tensor] = []
     for raw_batch in progress(loader, "scoring", show=display_progressbar, unit="batch"):
         batch = _check_batch(raw_batch, denormalisation)
         labels = _label_places(scorer, batch)
@@ -117,10 +116,10 @@ def score_explanations(
             embedded = _embed(embedder, denormalisation, batch.content, good)
             of_good = None if scorer.labels is None else labels[good]
             votes[good] = scorer.score(embedded.to(scorer.device), of_good, clip=clip).cpu()
-        rows.add(torch.cat([torch.stack([labels, batch.modality, batch.reason], 1).float(), votes], 1))
-    if not len(rows):
+        rows.append(torch.cat([torch.stack([labels, batch.modality, batch.reason], 1).float(), votes], 1))
+    if not rows:
         raise ValueError("Expected argument `loader` to give at least one explanation but it is empty.")
-    table = rows.rows.numpy()
+    table = torch.cat(rows).numpy()
     codes = table[:, :3].astype(np.int64)
     _warn(scorer, codes[:, 0], codes[:, 2])
     return pd.DataFrame(

@@ -18,8 +18,8 @@ from captum_concepts.support.checks import as_list, check_choice, different_name
 from captum_concepts.support.files import shorten
 from captum_concepts.support.running import floating_images, to_model
 from quantus_concepts.metrics.host.explanations import FAILED, Explanations, add_reason, usable
-from quantus_concepts.metrics.host.metric import ConceptMetric
-from quantus_concepts.metrics.host.observing import Observed, Scored
+from quantus_concepts.metrics.host.metric import AttributionMetric
+from quantus_concepts.metrics.host.predictions import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
@@ -40,7 +40,7 @@ class Rated(Scored):
     answers: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
 
 
-class PASTAScore(ConceptMetric):
+class PASTAScore(AttributionMetric):
     """PASTA-score: the rating, from 1 to 5, that people would give an explanation.
 
     Kazmierczak et al., "Benchmarking XAI Explanations with Human-Aligned Evaluations" (PASTA), Eqs. 1 to 3. An
@@ -256,7 +256,7 @@ class PASTAScore(ConceptMetric):
         scores = answers[:, self.scorer.questions.index(self.question)]
         return Rated(scores, np.full(len(scores), np.nan), why, None, explained, answers)
 
-    def keep_results(self, scored: Observed) -> None:
+    def keep_results(self, scored: Any) -> None:
         """Keep what else the samples have."""
         scored = cast(Rated, scored)
         self.question_scores = dict(zip(self.scorer.questions, scored.answers.T, strict=True))

@@ -1,47 +1,47 @@
-"""`score_concepts`, also by ranges: all metrics of concept models of a data set in one table."""
+"""`predict_concepts`, `score_predictions`, and both in one: `score_concepts`."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import warnings
-from collections.abc import Iterable, Mapping, Sequence, Sized
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
-from captum_concepts.support.checks import check_range, check_shape, check_whole, to_points, to_presence
+from captum_concepts.support.checks import check_range, check_shape, check_whole, to_array, to_points, to_presence
+from captum_concepts.support.running import warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts.cgim import CGIM
-from quantus_concepts.metrics.host.alignment import TruthLookup
-from quantus_concepts.metrics.host.checks import (
-    check_parts,
-    to_class_concepts,
-    to_classes,
-    to_numbers,
-    to_parts,
-)
+from quantus_concepts.metrics.host.alignment import ModelNames, TruthLookup, in_order
+from quantus_concepts.metrics.host.checks import check_parts, to_class_concepts, to_classes, to_numbers, to_parts
+from quantus_concepts.metrics.host.looks import Look
 from quantus_concepts.metrics.host.model import (
     RANDOM_BANKS,
     ConceptModel,
     Controls,
     check_concept_models,
     check_controls,
-    models_of_random_banks,
+    random_banks_of,
 )
-from quantus_concepts.metrics.host.observing import Known
-from quantus_concepts.metrics.streaming.choice import Metrics, chosen_metrics, refusing_moved
-from quantus_concepts.metrics.streaming.engine import Watched, watch
-from quantus_concepts.metrics.streaming.loader import (
-    ConceptBatches,
-    EarlierPoints,
-    points_lookup,
-    whole_data,
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.streaming.choice import Chosen, Metrics, chosen_metrics, looks_of, scores_of
+from quantus_concepts.metrics.streaming.engine import Subject, predict_subjects
+from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints, points_lookup, whole_data
+from quantus_concepts.metrics.streaming.table import (
+    class_tables,
+    direction_rows,
+    image_table,
+    model_rows,
+    names_of,
+    range_table,
+    score_table,
+    without_cgim_range,
 )
-from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.table import concept_table, direction_rows, score_table, without_cgim_range
+from quantus_concepts.metrics.streaming.usual import UsualMetrics
 
 #: On how many images each random bank of a model is scored for CLM.
 RANDOM_MAPS = 200
@@ -58,11 +58,17 @@ SEEN_TRUTH = (
     "above random banks then, in 83 to 93 % of runs, so CGIM has no range here. Pass the shares of other images, or "
     "people's table of the classes."
 )
+#: Tables that metrics read, and how they are checked.
+TABLES: dict[str, Callable[[str, Any], np.ndarray]] = {
+    **{"class_concepts": to_class_concepts, "training_concepts": to_class_concepts},
+    "part_of_concept": to_parts,
+}
+#: Truth of images that is kept for metrics that are chosen later.
+OF_IMAGES = ("concept_labels", "added", "removed", "pairs")
 #: Truth that is not about samples.
 ABOUT_ALL = ("part_of_concept", "training_concepts", "concept_names", "class_names")
 
 
-@refusing_moved
 def score_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[object],
@@ -197,59 +203,37 @@ def score_concepts(
     >>> table[["metric", "explanation", "baseline"]].values.tolist()
     [['CEM', 'effect', ''], ['CEM', '', 'commonest concept'], ['CEM gain', 'effect', '']]
     """
-    several = model if isinstance(model, Mapping) and not controls and not per_image else {}
-    banks = {f"{RANDOM_BANKS} of {name}": models_of_random_banks(own) for name, own in several.items()}
-    banks = {name: own for name, own in banks.items() if own}
-    if banks:
-        controls = {RANDOM_BANKS: [bank for own in banks.values() for bank in own]}
-        control_stride = _bank_stride(getattr(loader, "dataset", None), control_stride)
-    state = concept_state(
-        model,
-        loader,
-        metrics,
-        class_concepts=class_concepts,
-        truth=truth,
-        value_threshold=value_threshold,
-        baselines=baselines,
+    pass_ = _prepare(
+        *(model, loader, metrics, class_concepts, truth, baselines, control_stride, None, seed),
         # Scores of the images are those of the models alone.
         controls=None if per_image and not controls else controls,
-        control_stride=control_stride,
-        seed=seed,
-        display_progressbar=display_progressbar,
     )
+    known = [each.name for each in pass_.subjects]
+    known += [pass_.banks_name] if any(each.banks for each in pass_.subjects) else []
+    check_threshold("value_threshold", value_threshold, [*known, *(controls if isinstance(controls, Mapping) else ())])
+    if value_threshold is None and {"added", "removed"} & {*(truth or {})}:
+        raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
+
+    def check() -> None:
+        """Score two samples, so that what is wrong is known before the pass."""
+        for each in pass_.subjects:
+            first = pass_.about(each, each.parts[0][:2].kept())
+            settings: dict[str, Any] = {"control": each.control, "dry": True}
+            known = first.knowing(threshold=threshold_of(value_threshold, each.name))
+            scores_of(each.name, known, pass_.chosen, baselines=baselines and each.control is None, **settings)
+            if each.banks:
+                bank = first.knowing(threshold=threshold_of(value_threshold, pass_.banks_name)).of_bank(each.banks[0])
+                scores_of(pass_.banks_name, bank, pass_.chosen, baselines=False, control=0, dry=True)
+
+    pass_.run(baselines=baselines, check=check, display_progressbar=display_progressbar)
+    models, of_controls = pass_.predictions()
     if per_image:
-        return state.images()
-    if banks:
-        controls_of = iter(state.controls)
-        groups = {name: list(itertools.islice(controls_of, len(own))) for name, own in banks.items()}
-        table = concept_table(state.models, groups, state.class_names, state.concept_names)
-    else:
-        table = state.table()
-    if has_seen_truth(check_concept_models("model", model).values(), state):
-        warnings.warn(SEEN_TRUTH, UserWarning, stacklevel=3)
-        table = without_cgim_range(table)
-    rows = [row for name, own in check_concept_models("model", model).items() for row in direction_rows(name, own)]
-    return pd.concat([table, score_table(rows)], ignore_index=True) if rows else table
+        return _images(models, pass_.chosen, value_threshold, baselines=baselines)
+    by_name = {pass_.control: of_controls} if of_controls else {}
+    return _table(models, pass_.chosen, value_threshold, by_name, baselines=baselines)
 
 
-def has_seen_truth(models: Iterable[ConceptModel], state: ConceptState) -> bool:
-    """Whether CGIM's truth is what a model saw when its directions were fitted."""
-    tables = {id(own.class_concepts): own.class_concepts for own in state.columns[0].metrics if isinstance(own, CGIM)}
-    seen = [table for own in models if (table := getattr(own, "training_concepts", None)) is not None]
-    return any(
-        truth.shape == fitted.shape and np.allclose(truth, fitted, atol=1e-6)
-        for truth in tables.values()
-        for fitted in seen
-    )
-
-
-def _bank_stride(data: object, stride: int) -> int:
-    """Return the stride of random banks: scores vary more between banks than images, and maps take most of the time."""
-    return max(stride, len(data) // RANDOM_MAPS if isinstance(data, Sized) else 0)
-
-
-@refusing_moved
-def concept_state(
+def predict_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[object],
     metrics: Metrics = None,
@@ -257,43 +241,41 @@ def concept_state(
     start: int | None = None,
     class_concepts: Numbers | pd.DataFrame | None = None,
     truth: Mapping[str, Any] | None = None,
-    value_threshold: Thresholds = None,
     baselines: bool = True,
-    controls: Controls | None = (),
+    random_banks: bool = True,
     control_stride: int = 1,
     seed: int = 0,
     display_progressbar: bool = False,
-) -> ConceptState:
-    """Score concept models on some images of a data set, for `score_concepts` over ranges or processes.
+) -> Any:
+    """Return what concept models predict for images, of which `score_predictions` makes tables without the models.
 
-    The states of ranges that follow one another merge into that of one pass: `ConceptState.merge`, then
-    `ConceptState.table`. A state becomes tensors and comes back from them. Arguments that are not listed are those of
-    `score_concepts`.
+    The first of the two steps of `score_concepts`: the backbone runs once for each image, and rows of numbers are kept.
+    They are saved (`ConceptPredictions.save`), selected, and merged with those of other parts of a data set. What has
+    to see the model is asked for here: name `CLM`, `UsualMetrics` or `Locality` in `metrics`, by default the usual
+    ones. Every other metric can be chosen later.
 
     Parameters
     ----------
     model : ConceptModel or dict
-        The models, which `score_concepts` describes, like all that is not said here.
+        As in `score_concepts`, like all that is not said here.
     loader : iterable
         Batches; of a range, a `torch.utils.data.DataLoader` over ``torch.utils.data.Subset(data, range(start, stop))``
-        without shuffling, where ``start`` is a multiple of the batch size. What `data` knows of all images is read
-        from it.
+        without shuffling. What `data` knows of all images is read from it.
     metrics : sequence, dict or str, optional
-        The metrics of the table.
+        Metrics that will be asked for, of which some have to see the model, or the gradient of a head that is not
+        linear.
     start : int, optional
         Number of a range's first image in the data set, 0 for the first range; None for no range.
     class_concepts : array_like, optional
-        (K, L) in [0, 1].
+        (K, L) in [0, 1], kept with the rows.
     truth : dict, optional
-        Arrays with a row for each image of this loader, by name.
-    value_threshold : float or dict, optional
-        Value from which on a concept counts as predicted present.
+        Arrays with a row for each image of this loader, by name, kept with the rows.
     baselines : bool
-        Whether baselines are measured too.
-    controls : iterable, dict or None
-        As in `score_concepts`; None for no baseline models, those that a model was fitted with included.
+        Whether what is seen of models is seen of baselines, too.
+    random_banks : bool
+        Whether embeddings (N, d) are kept, from which the random banks that a model was fitted with predict.
     control_stride : int
-        The CLM of a control is computed on every `control_stride`-th image.
+        The maps of a random bank are made for every `control_stride`-th image.
     seed : int
         Random seed of the other-image baseline.
     display_progressbar : bool
@@ -301,8 +283,8 @@ def concept_state(
 
     Returns
     -------
-    ConceptState
-        What tables are made of: 4 bytes for each image and number, and sums by class.
+    ConceptPredictions or dict
+        The rows of the model; of several by name. Of an image 4 (L + 1) bytes and its truth, 4 d with random banks.
 
     Raises
     ------
@@ -310,7 +292,209 @@ def concept_state(
         As `score_concepts`.
     ValueError
         As `score_concepts`, or if `start` is not that of the loader's range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import BottleneckCBM
+    >>> from quantus_concepts import CEM, ConceptSetCeiling, predict_concepts, score_predictions
+    >>> model = BottleneckCBM(nn.Identity(), nn.Linear(3, 2), nn.Linear(2, 2))
+    >>> images, labels = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
+    >>> rows = predict_concepts(model, [(images, labels, torch.eye(2)[labels])])
+    >>> score_predictions(rows, [ConceptSetCeiling()])["value"].tolist()
+    [1.0]
     """
+    models, _ = predict_with_controls(
+        *(model, loader, metrics, () if random_banks else None),
+        start=start,
+        class_concepts=class_concepts,
+        truth=truth,
+        baselines=baselines,
+        control_stride=control_stride,
+        seed=seed,
+        display_progressbar=display_progressbar,
+    )
+    return models if isinstance(model, Mapping) else next(iter(models.values()))
+
+
+def predict_with_controls(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[object],
+    metrics: Metrics,
+    controls: Controls | None,
+    *,
+    start: int | None = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    truth: Mapping[str, Any] | None = None,
+    baselines: bool = True,
+    control_stride: int = 1,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> tuple[dict[str, ConceptPredictions], list[ConceptPredictions]]:
+    """Return what models predict, by name, and what baseline models do; random banks stay beside their model."""
+    pass_ = _prepare(
+        *(model, loader, metrics, class_concepts, truth, baselines, control_stride, start, seed),
+        controls=controls,
+        keeps_all=True,
+    )
+    pass_.run(baselines=baselines, display_progressbar=display_progressbar)
+    return pass_.predictions()
+
+
+def score_predictions(
+    rows: ConceptPredictions | Mapping[str, ConceptPredictions],
+    metrics: Metrics = None,
+    *,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    truth: Mapping[str, Any] | None = None,
+    value_threshold: Thresholds = None,
+    baselines: bool = True,
+    controls: Mapping[str, Sequence[ConceptPredictions]] | None = None,
+    per_image: bool = False,
+) -> pd.DataFrame:
+    """Return the table of metrics of predictions: no model runs, and no image is read.
+
+    The second of the two steps of `score_concepts`, which gives the same table.
+
+    Parameters
+    ----------
+    rows : ConceptPredictions or dict
+        Result of `predict_concepts`, or several by the name of their model.
+    metrics : sequence, dict or str, optional
+        As in `score_concepts`. A metric that has to see the model needs to have been among those of
+        `predict_concepts`.
+    class_concepts : array_like, optional
+        (K, L) in [0, 1], in place of the one that is kept with the rows.
+    truth : dict, optional
+        More truth by name, arrays with a row for each image, "class_names" and "concept_names".
+    value_threshold : float or dict, optional
+        As in `score_concepts`.
+    baselines : bool
+        As in `score_concepts`.
+    controls : dict, optional
+        Predictions of baseline models, by one name. Random banks are scored by themselves.
+    per_image : bool
+        As in `score_concepts`.
+
+    Returns
+    -------
+    DataFrame
+        As of `score_concepts`.
+
+    Raises
+    ------
+    TypeError
+        If `rows` are no predictions.
+    ValueError
+        If truth is missing, or shapes do not go together.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import BottleneckCBM
+    >>> from quantus_concepts import CEM, predict_concepts, score_predictions
+    >>> model = BottleneckCBM(nn.Identity(), nn.Linear(3, 2), nn.Linear(2, 2))
+    >>> images, labels = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
+    >>> rows = predict_concepts(model, [(images, labels, torch.eye(2)[labels])])
+    >>> score_predictions(rows, [CEM(top_l=2)], baselines=False)["value"].tolist()
+    [0.5]
+    """
+    given = rows if isinstance(rows, Mapping) else {"model": rows}
+    for each in given.values():
+        if not isinstance(each, ConceptPredictions):
+            raise TypeError(f"Expected argument `rows` to be ConceptPredictions but got {type(each).__name__}.")
+    more = {**(truth or {}), **({} if class_concepts is None else {"class_concepts": class_concepts})}
+    models = {str(name): _knowing(of, more) for name, of in given.items()}
+    of_banks = {str(of.about.get("banks_name") or RANDOM_BANKS) for of in models.values()}
+    check_threshold("value_threshold", value_threshold, [*models, *(controls or {}), *of_banks])
+    if not models:
+        raise ValueError("Expected argument `rows` to hold at least one model but it is empty.")
+    first = next(iter(models.values()))
+    chosen = chosen_metrics(metrics, first.tables, _names(first))
+    if per_image:
+        return _images(models, chosen, value_threshold, baselines=baselines)
+    of_controls = {title: [_knowing(each, more) for each in own] for title, own in (controls or {}).items()}
+    return _table(models, chosen, value_threshold, of_controls, baselines=baselines)
+
+
+@dataclass
+class Pass:
+    """Models that predict the images of a loader, the metrics that will score them, and what is known of all images."""
+
+    subjects: list[Subject]
+    batches: ConceptBatches
+    chosen: list[Chosen]
+    looks: Mapping[str, Look]
+    tables: Mapping[str, np.ndarray]
+    truth_of: TruthLookup
+    #: Names of baseline models, and of the random banks beside models.
+    control: str
+    banks_name: str
+    start: int = 0
+
+    def run(self, *, baselines: bool, check: Callable[[], None] | None = None, display_progressbar: bool) -> None:
+        """Go through the loader once."""
+        kinds = {kind for each in self.chosen for kind in each.kinds}
+        predict_subjects(
+            *(self.subjects, self.batches, self.looks, kinds),
+            start=self.start,
+            baselines=baselines,
+            check=check,
+            display_progressbar=display_progressbar,
+        )
+
+    def predictions(self) -> tuple[dict[str, ConceptPredictions], list[ConceptPredictions]]:
+        """Return the rows of the models by name, and those of baseline models."""
+        models, controls, truth = dict[str, ConceptPredictions](), list[ConceptPredictions](), None
+        for each in self.subjects:
+            rows = self.about(each, each.rows(truth))
+            truth = rows.truth
+            if each.control is None:
+                models[each.name] = rows
+            else:
+                controls.append(rows)
+        return models, controls
+
+    def about(self, subject: Subject, rows: ConceptPredictions) -> ConceptPredictions:
+        """Return rows with what is known of all images, and of the model."""
+        model, names = subject.model, self.truth_of.names
+        bank = getattr(model, "bank", None)
+        known = {
+            **self.tables,
+            "fitted_concepts": getattr(model, "training_concepts", None),
+            "accuracy_of_directions": getattr(bank, "test_accuracy", None),
+        }
+        tables = {name: np.asarray(value) for name, value in known.items() if value is not None}
+        tables |= {name: value for name, value in rows.tables.items() if name == "level"}
+        about = {
+            **rows.about,
+            "class_names": self.truth_of.class_names,
+            "concept_names": self.truth_of.concept_names,
+            "model_concepts": None if names.concepts is None else [*map(str, names.concepts)],
+            "bank_names": None if bank is None else [*map(str, bank.names)],
+            "banks_name": self.banks_name,
+            "looks": sorted(self.looks),
+        }
+        return rows.knowing(tables=tables, about=about, banks=tuple(subject.banks))
+
+
+def _prepare(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[object],
+    metrics: Metrics,
+    class_concepts: Any,
+    truth: Mapping[str, Any] | None,
+    baselines: bool,
+    control_stride: int,
+    start: int | None,
+    seed: int,
+    *,
+    controls: Controls | None,
+    keeps_all: bool = False,
+) -> Pass:
+    """Check the arguments of a pass, which keeps the truth that its metrics read, or all that there is."""
     models = check_concept_models("model", model)
     check_whole("control_stride", control_stride, 1)
     check_whole("seed", seed, 0)
@@ -319,91 +503,180 @@ def concept_state(
         if given.get("class_concepts") is not None:
             raise ValueError("Expected either argument `class_concepts` or `truth` with it but got both.")
         given["class_concepts"] = class_concepts
-    if value_threshold is None and {"added", "removed"} & given.keys():
-        raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
-
     data: Any = getattr(loader, "dataset", None)
     number = 0
     if start is not None:
         data, number = whole_data(loader, start), start
-    control, control_models = ("", []) if controls is None else check_controls(controls, model)
-    if controls is not None and not control_models and not isinstance(model, Mapping):
-        control_models = models_of_random_banks(model)
-        if control_models:
-            control, control_stride = RANDOM_BANKS, _bank_stride(data, control_stride)
-    named = controls if isinstance(controls, Mapping) else [control]
-    check_threshold("value_threshold", value_threshold, [*models, *named])
-
+    control, control_models, banks = ("", [], []) if controls is None else check_controls(controls, model)
+    subjects = subjects_of(models, control, control_models, banks, _bank_stride(data, control_stride))
+    if controls is not None and not control:
+        # The random banks that models were fitted with.
+        offset = len(models)
+        for subject in subjects:
+            subject.banks, subject.bank_offset = random_banks_of(subject.model), offset
+            offset += len(subject.banks)
     names = {name: given.get(name) for name in ("class_names", "concept_names")}
     truth_of = TruthLookup(loader, [*models.values(), *control_models], **names)
-
-    @cache
-    def find(name: str) -> Any:
-        tables = dict.fromkeys(("class_concepts", "training_concepts"), to_class_concepts)
-        check = (tables | {"part_of_concept": to_parts}).get(name)
-        return truth_of(name, given.get(name), check)
-
-    observing = chosen_metrics(metrics, lambda usual: Known(usual, find, baselines))
-    for metric in observing:
-        metric.match_names(truth_of.names)
-    table, parts = find("class_concepts"), find("part_of_concept")
+    found = {name: truth_of(name, given.get(name), check) for name, check in TABLES.items()}
+    tables = {name: value for name, value in found.items() if value is not None}
+    chosen = chosen_metrics(metrics, tables, truth_of.names)
+    looks = looks_of(chosen, tables)
+    table, parts = tables.get("class_concepts"), tables.get("part_of_concept")
     n_concepts = len(parts) if table is None and parts is not None and len(parts) else None
     n_classes, n_concepts = (None, n_concepts) if table is None else table.shape
     if parts is not None and len(parts):
         check_shape("part_of_concept", parts, ("L",), (n_concepts,))
-    readers = {name: metric for metric in observing for name in metric.sample_truth}
-    checks: dict[str, Any] = {name: CHECKS.get(name) or metric.check_truth for name, metric in readers.items()}
+    readers = {name: each for each in chosen for name in each.sample_truth}
+    checks: dict[str, Any] = {
+        name: CHECKS.get(name) or each.metric.check_truth  # type: ignore[union-attr]
+        for name, each in readers.items()
+    }
+    if keeps_all:
+        of_images = given.keys() - {*TABLES, *ABOUT_ALL}
+        checks = {name: CHECKS[name] for name in OF_IMAGES} | dict.fromkeys(of_images, to_array) | checks
     known = [*dict.fromkeys([*CHECKS, *checks, *ABOUT_ALL])]
     if unread := sorted(given.keys() - {*known, "class_concepts"}):
         raise ValueError(
             f"Expected argument `truth` to hold what a metric reads, {', '.join(known)}, but got {', '.join(unread)}."
         )
     checks["labels"] = to_classes
-    of_samples = {name: truth_of.argument(name, given.get(name), check) for name, check in checks.items()}
     if given.get("points") is not None and parts is not None:
         check_parts(parts, to_points("points", given["points"]))
     batches = ConceptBatches(
         loader,
         truth_of,
-        of_samples,
+        {name: truth_of.argument(name, given.get(name), check) for name, check in checks.items()},
         checks,
         n_classes=n_classes,
         n_concepts=n_concepts,
-        last_part=_last_part(observing),
+        last_part=max(
+            (int(look.parts.max(initial=-1)) for look in looks.values() if hasattr(look, "parts")), default=-1
+        ),
         elsewhere=EarlierPoints(seed, number, None if start is None else points_lookup(data)) if baselines else None,
-        of_metrics=[pair for metric in observing for pair in metric.bound_truth.items()],
+        of_metrics=[pair for each in chosen for pair in each.bound_truth.items()],
     )
-    watched = watched_models(models, (control, control_models), observing, value_threshold, stride=control_stride)
-    states = watch(watched, batches, start=number, display_progressbar=display_progressbar)
-    return ConceptState([*models], control, states, truth_of.class_names, truth_of.concept_names)
+    return Pass(subjects, batches, chosen, looks, tables, truth_of, control, control or RANDOM_BANKS, number)
 
 
-def watched_models(
+def subjects_of(
     models: Mapping[str, ConceptModel],
-    controls: tuple[str, Sequence[ConceptModel]],
-    metrics: Sequence[Any],
-    threshold: Thresholds,
-    *,
-    default: float | None = None,
+    control: str,
+    control_models: Sequence[ConceptModel],
+    banks: Sequence[Any],
     stride: int = 1,
-) -> list[Watched]:
-    """Return what is watched: models and, after them, baseline models of one name, of which there are no baselines."""
-
-    def threshold_of(name: str) -> float | None:
-        return threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
-
-    watched = [
-        Watched(
-            name, model, [own for each in metrics if (own := each.for_model(name, model, None))], threshold_of(name)
-        )
-        for name, model in models.items()
+) -> list[Subject]:
+    """Return the models that predict and, after them, baseline models of one name; random banks beside the first."""
+    subjects = [Subject(name, model, stride=stride) for name, model in models.items()]
+    subjects[0].banks, subjects[0].bank_offset = tuple(banks), len(models) + len(control_models)
+    return subjects + [
+        Subject(control, model, control=number, stride=stride, offset=len(models) + number)
+        for number, model in enumerate(control_models)
     ]
-    control, control_models = controls
-    plain = [metric for metric in metrics if metric.in_table and not metric.baseline]
-    for number, model in enumerate(control_models):
-        own_metrics = [own for each in plain if (own := each.for_model(control, model, number))]
-        watched.append(Watched(control, model, own_metrics, threshold_of(control), stride, len(models) + number))
-    return watched
+
+
+def _bank_stride(data: object, stride: int) -> int:
+    """Return the stride of baseline models: scores vary more between them than images, and maps take long."""
+    return max(stride, len(data) // RANDOM_MAPS if isinstance(data, Sized) else 0)
+
+
+def _table(
+    models: Mapping[str, ConceptPredictions],
+    chosen: Sequence[Chosen],
+    threshold: Thresholds,
+    controls: Mapping[str, Sequence[ConceptPredictions]],
+    *,
+    baselines: bool,
+) -> pd.DataFrame:
+    """Return a row for each number: models in their order, baseline models after them, directions last."""
+    items = names_of(next(iter(models.values())))
+    tables = []
+    for name, rows in models.items():
+        known = rows.knowing(threshold=threshold_of(threshold, name))
+        tables.append(score_table(model_rows(scores_of(name, known, chosen, baselines=baselines), items, name)))
+    for title, name, draws in _draws(models, controls):
+        of_draws = threshold_of(threshold, name)
+        scored = (
+            scores_of(name, rows.knowing(threshold=of_draws), chosen, baselines=False, control=number)
+            for number, rows in draws
+        )
+        tables.append(range_table(scored, items, title))
+    # A table without rows would make the columns of all tables ones of objects.
+    table = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
+    if has_seen_truth(models.values(), chosen):
+        warn_user(SEEN_TRUTH)
+        table = without_cgim_range(table)
+    directions = [
+        row
+        for name, rows in models.items()
+        for row in direction_rows(name, rows.tables.get("accuracy_of_directions"), rows.about.get("bank_names") or [])
+    ]
+    return pd.concat([table, score_table(directions)], ignore_index=True) if directions else table
+
+
+def _draws(
+    models: Mapping[str, ConceptPredictions], controls: Mapping[str, Sequence[ConceptPredictions]]
+) -> Iterator[tuple[str, str, Iterator[tuple[int, ConceptPredictions]]]]:
+    """Yield groups of baseline models: their name in the table and in arguments, and their numbers and rows."""
+    number, left = 0, dict(controls)
+    for name, rows in models.items():
+        if rows.banks:
+            of_banks = str(rows.about.get("banks_name") or RANDOM_BANKS)
+            own = left.pop(of_banks, ())
+            title = of_banks if len(models) == 1 else f"{of_banks} of {name}"
+            yield title, of_banks, enumerate(itertools.chain(own, rows.of_banks()), number)
+            number += len(own) + len(rows.banks)
+    for title, own in left.items():
+        yield title, title, enumerate(own)
+
+
+def threshold_of(threshold: Thresholds, name: str, default: float | None = None) -> float | None:
+    """Return the threshold of a model of this name."""
+    return threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
+
+
+def _images(
+    models: Mapping[str, ConceptPredictions], chosen: Sequence[Chosen], threshold: Thresholds, *, baselines: bool
+) -> pd.DataFrame:
+    """Return a row for each image and score of the models, and those about classes by which CGIM is compared."""
+    concepts, scores = names_of(next(iter(models.values())))["concept"], {}
+    for name, rows in models.items():
+        known = rows.knowing(threshold=threshold_of(threshold, name))
+        scores[name] = scores_of(name, known, chosen, baselines=baselines)
+    tables = [image_table(name, models[name], own) for name, own in scores.items()]
+    return pd.concat([*tables, *class_tables(scores, concepts)], ignore_index=True)
+
+
+def _names(rows: ConceptPredictions) -> ModelNames:
+    """Return the names by which tables are brought into the order of a model."""
+    return ModelNames(rows.about.get("class_names"), rows.about.get("model_concepts"))
+
+
+def _knowing(rows: ConceptPredictions, more: Mapping[str, Any]) -> ConceptPredictions:
+    """Return rows with more truth, checked."""
+    names = _names(rows)
+    tables, samples, about = dict(rows.tables), dict(rows.truth), dict(rows.about)
+    for name, value in more.items():
+        if name in ("class_names", "concept_names"):
+            about[name] = None if value is None else [*map(str, value)]
+        elif name in TABLES:
+            tables[name] = TABLES[name](name, in_order(name, value, names))
+        else:
+            value = in_order(name, value, names)
+            samples[name] = torch.as_tensor(CHECKS[name](name, value) if name in CHECKS else np.asarray(value))
+            check_shape(name, samples[name], ("N",), (len(rows),), more=True)
+    return rows.knowing(tables=tables, truth=samples, about=about) if more else rows
+
+
+def has_seen_truth(rows: Iterable[ConceptPredictions], chosen: Sequence[Chosen]) -> bool:
+    """Whether CGIM's truth is what a model saw when its directions were fitted."""
+    own = [each.metric.class_concepts for each in chosen if isinstance(each.metric, CGIM)]
+    usual = any(isinstance(each.metric, UsualMetrics) for each in chosen)
+    return any(
+        truth is not None and truth.shape == fitted.shape and np.allclose(truth, fitted, atol=1e-6)
+        for of_model in rows
+        if (fitted := of_model.tables.get("fitted_concepts")) is not None
+        for truth in (*own, *([of_model.tables.get("class_concepts")] if usual else []))
+    )
 
 
 def check_threshold(name: str, threshold: Thresholds, models: Sequence[str]) -> None:
@@ -414,9 +687,3 @@ def check_threshold(name: str, threshold: Thresholds, models: Sequence[str]) -> 
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:
             check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)
-
-
-def _last_part(metrics: Sequence[Any]) -> int:
-    """Return the largest part that a concept is about; -1 for none, with which points are not read."""
-    of_metrics = (getattr(metric, "part_of_concept", None) for metric in metrics)
-    return max((int(parts.max(initial=-1)) for parts in of_metrics if parts is not None), default=-1)

@@ -14,10 +14,11 @@ from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
-from quantus_concepts.metrics.streaming.api import Thresholds, check_threshold, watched_models
-from quantus_concepts.metrics.streaming.engine import watch
+from quantus_concepts.metrics.streaming.api import Thresholds, check_threshold, subjects_of, threshold_of
+from quantus_concepts.metrics.streaming.choice import Chosen, scores_of
+from quantus_concepts.metrics.streaming.engine import predict_subjects
 from quantus_concepts.metrics.streaming.loader import ConceptBatches
-from quantus_concepts.metrics.streaming.table import concept_table
+from quantus_concepts.metrics.streaming.table import model_rows, score_table
 
 TRUE_LABELS = "true labels"
 
@@ -93,10 +94,14 @@ def intervention_curve(
         "labels": truth_of.argument("labels", labels, to_classes),
         "concept_labels": truth_of.argument("concept_labels", concept_labels, to_presence),
     }
-    watched = watched_models(models, ("", []), [metric], value_threshold)
     batches = ConceptBatches(loader, truth_of, given, {"concept_labels": to_presence})
-    states = watch(watched, batches, display_progressbar=display_progressbar)
-    return curves_of(concept_table(list(zip(models, states, strict=True)), {}, None, None))
+    subjects, chosen = subjects_of(models, "", [], []), [Chosen(metric)]
+    predict_subjects(subjects, batches, {}, chosen[0].kinds, display_progressbar=display_progressbar)
+    rows = []
+    for subject in subjects:
+        own = subject.rows().knowing(threshold=threshold_of(value_threshold, subject.name))
+        rows += model_rows(scores_of(subject.name, own, chosen, baselines=False), {}, subject.name)
+    return curves_of(score_table(rows))
 
 
 def curves_of(scores: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,6 @@ from quantus_concepts.functional.attribution.regions import check_places
 from quantus_concepts.functional.concepts.substitution import NO_CONCEPT
 from quantus_concepts.metrics.host.alignment import OF_IMAGES, TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes
-from quantus_concepts.metrics.host.rows import RowBuffer
 
 #: Checks ground truth of a name, and returns it as an array with a row for each image.
 Check = Callable[[str, Any], Any]
@@ -51,14 +50,15 @@ class EarlierPoints:
         self._generator = np.random.default_rng(seed)
         self._generator.random(start)
         self._n_seen, self._look_up = start, look_up
-        self._points = RowBuffer()
+        self._points: list[Tensor] = []
 
     def draw(self, points: Tensor) -> Tensor:
         """Return points of an earlier image for each image of a batch."""
         place = self._n_seen + np.arange(len(points))
         partner = np.floor(self._generator.random(len(points)) * place).astype(np.int64)
         if self._look_up is None:
-            earlier = self._points.add(points)[torch.as_tensor(partner, device=points.device)]
+            self._points.extend(points)
+            earlier = torch.stack([self._points[place] for place in partner])
         else:
             earlier = self._look_up(partner.tolist()).to(points).view_as(points)
         if self._n_seen == 0:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
-import torch
 
 from captum_concepts.support.checks import to_presence
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.accuracy import SeenAccuracy
-from quantus_concepts.metrics.concepts.substitution import Moves, Recital, Substituted, SubstitutionScore
+from quantus_concepts.metrics.concepts.accuracy import seen_accuracies
+from quantus_concepts.metrics.concepts.substitution import SCORES, Moves, recital_scores, substitution_scores
 from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_class_concepts, to_classes, to_numbers
 from quantus_concepts.metrics.host.model import ConceptModel, Controls, check_concept_models, check_controls
-from quantus_concepts.metrics.host.observing import Known, Observer, UsualMetrics
-from quantus_concepts.metrics.host.rows import Row
-from quantus_concepts.metrics.streaming.api import check_threshold, watched_models
-from quantus_concepts.metrics.streaming.engine import ModelState, watch
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.scores import MetricScores, Row
+from quantus_concepts.metrics.streaming.api import check_threshold, subjects_of, threshold_of
+from quantus_concepts.metrics.streaming.engine import Subject, predict_subjects
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
-from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.table import control_table, mean_row, model_rows, names_of, score_table
+from quantus_concepts.metrics.streaming.table import KEYS, draws_table, mean_row, model_rows, names_of, score_table
 
 
 def score_substitutions(
@@ -143,39 +140,71 @@ def substitution_tables(
     display_progressbar: bool = False,
 ) -> tuple[Callable[[], pd.DataFrame], Callable[[], pd.DataFrame]]:
     """Run `score_substitutions` once, and return what makes its table, and that of the images."""
-    models, control = check_concept_models("model", model), check_controls(controls, model)
-    check_threshold("threshold", threshold, [*models, control[0]])
+    models, (control, control_models, banks) = check_concept_models("model", model), check_controls(controls, model)
+    check_threshold("threshold", threshold, [*models, control])
     named = {"class_names": class_names, "concept_names": concept_names}
-    truth_of = TruthLookup(loader, [*models.values(), *control[1]], **named)
+    truth_of = TruthLookup(loader, [*models.values(), *control_models], **named)
     given = bound_substitutions(truth_of, added, removed, labels)
-    class_table = truth_of("class_concepts", class_concepts, to_class_concepts)
-    known = Known(UsualMetrics(), {"class_concepts": class_table}.get, baselines=False)
-    metrics: list[Observer] = [metric for kind in (SubstitutionScore, Recital, Moves) for metric in kind.usual(known)]
-    metrics = [metric.vary(optional=True) for metric in metrics]
-    sizes = {} if class_table is None else dict(zip(("n_classes", "n_concepts"), class_table.shape, strict=True))
-    watched = watched_models(models, control, metrics, threshold, default=col.CHANCE)
+    table = truth_of("class_concepts", class_concepts, to_class_concepts)
+    sizes = {} if table is None else dict(zip(("n_classes", "n_concepts"), table.shape, strict=True))
+    subjects = subjects_of(models, control, control_models, banks)
+
+    def predict(batches: ConceptBatches, metrics: Sequence[Moves]) -> list[tuple[str, bool, ConceptPredictions]]:
+        looks = {look.name: look for look in (metric.look() for metric in metrics)}
+        predict_subjects(subjects, batches, looks, (), display_progressbar=display_progressbar)
+        return [*_predictions(subjects, control, threshold)]
+
     checks = dict.fromkeys(("added", "removed"), to_numbers)
     batches = ConceptBatches(loader, truth_of, given, checks, required=ADDED_REQUIRED, **sizes)
-    state = ConceptState([*models], control[0], watch(watched, batches, display_progressbar=display_progressbar))
-    about = about_images(
-        state,
+    predicted = predict(batches, [Moves()])
+    first = predicted[0][2]
+    known = {"class_names": truth_of.class_names, "concept_names": truth_of.concept_names}
+    items = names_of(first.knowing(about=first.about | known))
+    about = AboutImages(
+        labels=first.labels.numpy(),
+        added=first.truth["added"].numpy(),
+        removed=first.truth["removed"].numpy(),
         pairs=truth_of("pairs", pairs, to_classes),
-        class_names=truth_of.class_names,
-        concept_names=truth_of.concept_names,
+        class_names=items["class"],
+        concept_names=items["concept"],
     )
-    of_seen = []
+    scores = [(name, is_model, rows, substitution_columns(rows, table)) for name, is_model, rows in predicted]
+    of_seen: list[Sequence[MetricScores]] = []
     if seen is not None:
-        of_images = [
-            SeenAccuracy(col.ACCURACY_ADDED.metric, torch.as_tensor(about.put_in)),
-            SeenAccuracy(col.ACCURACY_ALL.metric),
-        ]
-        watched = [replace(each, metrics=of_images) for each in watched]
-        of_seen_images = TruthLookup(seen, [*models.values(), *control[1]])
-        batches = ConceptBatches(
-            seen, of_seen_images, {}, {"concept_labels": to_presence}, required=SEEN_REQUIRED, **sizes
-        )
-        of_seen = watch(watched, batches, display_progressbar=display_progressbar)
-    return partial(substitution_table, state, about, of_seen), partial(substitution_images, state, about)
+        of_seen_images = TruthLookup(seen, [*models.values(), *control_models])
+        checks = {"concept_labels": to_presence}
+        batches = ConceptBatches(seen, of_seen_images, {}, checks, required=SEEN_REQUIRED, **sizes)
+        of_seen = [seen_accuracies(rows, about.put_in) for _, _, rows in predict(batches, [])]
+    return partial(substitution_table, scores, about, of_seen), partial(substitution_images, scores, about)
+
+
+#: Of each model or baseline model: its name, whether it is no baseline, its rows, and its scores by name.
+Scores = Sequence[tuple[str, bool, ConceptPredictions, dict[str, np.ndarray]]]
+
+
+def _predictions(
+    subjects: Sequence[Subject], control: str, threshold: float | Mapping[str, float]
+) -> list[tuple[str, bool, ConceptPredictions]]:
+    """Return the rows of models and, after them, of baseline models and random banks."""
+    found, of_banks = list[tuple[str, bool, ConceptPredictions]](), list[ConceptPredictions]()
+    for subject in subjects:
+        rows = subject.rows().knowing(threshold=threshold_of(threshold, subject.name, col.CHANCE))
+        found.append((subject.name, subject.control is None, rows.knowing(banks=())))
+        of_control = threshold_of(threshold, control, col.CHANCE)
+        of_banks += rows.knowing(banks=tuple(subject.banks), threshold=of_control).of_banks()
+    return found + [(control, False, rows) for rows in of_banks]
+
+
+def substitution_columns(rows: ConceptPredictions, class_concepts: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return the scores (n,) of images by name."""
+    threshold = rows.threshold if rows.threshold is not None else col.CHANCE
+    found = [substitution_scores(rows, score, threshold) for score in SCORES]
+    found += [] if class_concepts is None else [recital_scores(rows, class_concepts, threshold)]
+    moves = Moves()
+    found += [] if moves.missing(rows) else [moves.score_rows(rows)]
+    return {
+        str(fields["metric"]): scores.values[:, place] for scores in found for place, fields in enumerate(scores.fields)
+    }
 
 
 def bound_substitutions(
@@ -262,57 +291,36 @@ class AboutImages:
         return pd.concat(tables, ignore_index=True)
 
 
-def about_images(
-    state: ConceptState,
-    *,
-    pairs: np.ndarray | None,
-    class_names: Sequence[str] | None,
-    concept_names: Sequence[str] | None,
-) -> AboutImages:
-    """Return pair, class and concepts of the images of a stream of substitutions."""
-    first = state.columns[0]
-    shown = next(seen for seen in first.observed.values() if isinstance(seen, Substituted))
-    classes, concepts = names_of(first, class_names, concept_names)
-    return AboutImages(
-        labels=first.facts.labels.numpy(),
-        added=shown.added.numpy(),
-        removed=shown.removed.numpy(),
-        pairs=pairs,
-        class_names=classes,
-        concept_names=concepts,
-    )
-
-
-def substitution_images(state: ConceptState, about: AboutImages) -> pd.DataFrame:
+def substitution_images(scores: Scores, about: AboutImages) -> pd.DataFrame:
     """Return a row for each image and score of the models."""
-    tables = []
-    for name, of_model in state.models:
-        predicted = about.class_names[of_model.facts.predicted.numpy()]
-        tables.append(about.images(_scores(of_model), name, predicted))
+    tables = [
+        about.images(columns, name, about.class_names[rows.classes.numpy()])
+        for name, is_model, rows, columns in scores
+        if is_model
+    ]
     return pd.concat(tables, ignore_index=True)
 
 
-def substitution_table(state: ConceptState, about: AboutImages, accuracies: Sequence[ModelState]) -> pd.DataFrame:
+def substitution_table(scores: Scores, about: AboutImages, of_seen: Sequence[Sequence[MetricScores]]) -> pd.DataFrame:
     """Return a row for each number, models in order and controls last.
 
-    With `accuracies` also those of images without substitution.
+    With `of_seen` also those of images without substitution.
     """
     half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
-    tables: list[list[Row]] = []
-    for place, of_model in enumerate(state.columns):
+    frames, controls = list[pd.DataFrame](), list[list[Row]]()
+    for place, (name, is_model, _, columns) in enumerate(scores):
         # Intervals of controls come from their spread, not from images.
-        intervals = place < len(state.names)
-        name = state.names[place] if intervals else state.control
-        rows = about.rows(_scores(of_model), half, intervals=intervals)
-        if accuracies:
-            rows += model_rows(accuracies[place], [], [], model=name, intervals=intervals)
-        tables.append([row | {"model": name} for row in rows])
-    n_models = len(state.names)
-    frames = [score_table(rows) for rows in tables[:n_models]]
-    if state.control:
-        frames.append(control_table(tables[n_models:]))
+        rows = [row | {"model": name} for row in about.rows(columns, half, intervals=is_model)]
+        rows += model_rows(of_seen[place], {}, name) if of_seen else []
+        if is_model:
+            frames.append(score_table(rows))
+        else:
+            controls.append(rows)
+    if controls:
+        keys = [{name: row[name] for name in KEYS if name in row} for row in controls[0]]
+        draws, chances = (
+            np.array([[row.get(name, np.nan) for row in rows] for rows in controls], dtype=float)
+            for name in ("value", "chance")
+        )
+        frames.append(draws_table(keys, draws, chances))
     return pd.concat(frames, ignore_index=True)
-
-
-def _scores(state: ModelState) -> dict[str, np.ndarray]:
-    return {fields["metric"]: result.scores for _, fields, result in state.results()}

@@ -1,10 +1,9 @@
-"""Rows of result tables: value, low, high, n, undefined and chance."""
+"""Tables of scores: a row for each number with its interval, of random banks with their range, or for each image."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ from torch import Tensor
 
 from captum_concepts.support.checks import to_numpy
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.statistics.intervals import distribution
+from quantus_concepts.functional.statistics.intervals import CONFIDENCE, distribution
 from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.host.metric import mean_chance, nanmean
-from quantus_concepts.metrics.host.observing import Observer, Result
-from quantus_concepts.metrics.host.rows import Row, score_row
-from quantus_concepts.metrics.streaming.engine import ModelState
+from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.scores import MetricScores, Row, nanmean, score_row
 
+#: Ends of a range, as of `functional.baseline_range`.
+RANGE = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 #: Columns of the tables, with the value of a row that does not set them.
 SCORE_COLUMNS: dict[str, Any] = {
     "model": "",
@@ -41,6 +40,8 @@ SCORE_COLUMNS: dict[str, Any] = {
     "reason": "",
     "convention": "",
 }
+#: The columns that name a row.
+KEYS = [*SCORE_COLUMNS][: [*SCORE_COLUMNS].index("value")]
 
 
 def score_table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -81,66 +82,81 @@ def item_rows(scores: Numbers, names: Sequence[str], **fields: Any) -> list[Row]
     return [mean_row(scores, None, intervals=False, **fields, item=name) for scores, name in rows]
 
 
-def concept_table(
-    models: Sequence[tuple[str, ModelState]],
-    controls: Mapping[str, Sequence[ModelState]],
-    class_names: Sequence[str] | None,
-    concept_names: Sequence[str] | None,
+def names_of(rows: ConceptPredictions) -> dict[str, list[str]]:
+    """Return the names of classes and concepts, by "class" and "concept": their numbers if none are known."""
+    found = {}
+    for kind, argument, count in zip(("class", "concept"), ("class_names", "concept_names"), rows.shape, strict=True):
+        names = rows.about.get(argument)
+        if names is not None and len(names) != count:
+            raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
+        found[kind] = [str(number) for number in range(count)] if names is None else list(names)
+    return found
+
+
+def model_rows(scores: Iterable[MetricScores], items: Mapping[str, Sequence[str]], model: str) -> list[Row]:
+    """Return the rows of one model."""
+    found = (row for each in scores if each.in_table for row in each.rows(items))
+    return [row | {"model": model} for row in found]
+
+
+def range_table(
+    controls: Iterable[Sequence[MetricScores]], items: Mapping[str, Sequence[str]], model: str
 ) -> pd.DataFrame:
-    """Return a row for each number, models in their order and the controls of each name after them."""
-    classes, concepts = names_of(models[0][1], class_names, concept_names)
-    rows_of = partial(model_rows, classes=classes, concepts=concepts)
-    tables = [score_table(rows_of(columns, model=name)) for name, columns in models]
-    for control, states in controls.items():
-        of_control = partial(rows_of, model=control, intervals=False)
-        tables.append(control_table([*map(of_control, states)]))
-    return pd.concat(tables, ignore_index=True)
+    """Return the rows of baseline models: for each number their mean, and the range of 95 % of them.
+
+    Of each model only its numbers are kept.
+    """
+    numbers = [_numbers(scores) for scores in controls]
+    # A baseline model may have shown too few images for some numbers.
+    fields = max((of for of, _, _ in numbers), key=len)
+    keys = [*_keys(fields, items)]
+    draws, chances = np.full((2, len(numbers), len(keys)), math.nan)
+    for place, (of_fields, values, of_chances) in enumerate(numbers):
+        if of_fields == fields:
+            draws[place], chances[place] = values, of_chances
+            continue
+        columns = {tuple(key.items()): column for column, key in enumerate(keys)}
+        own = [columns.get(tuple(key.items()), -1) for key in _keys(of_fields, items)]
+        known = np.array(own) >= 0
+        draws[place, np.array(own)[known]], chances[place, np.array(own)[known]] = values[known], of_chances[known]
+    return draws_table([key | {"model": model} for key in keys], draws, chances)
 
 
-def names_of(
-    state: ModelState, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
-) -> tuple[list[str], list[str]]:
-    """Return the names of the classes and of the concepts: their numbers where none are known."""
-    n_classes, n_concepts = state.facts.shape
-    classes = _named_or_numbered("class_names", class_names, n_classes)
-    return classes, _named_or_numbered("concept_names", concept_names, n_concepts)
+def _numbers(scores: Sequence[MetricScores]) -> tuple[list[tuple[Row, bool]], np.ndarray, np.ndarray]:
+    """Return the fields of each variant, and all numbers with their chances, each mean before those of its items."""
+    fields, values, chances = list[tuple[Row, bool]](), list[np.ndarray](), list[np.ndarray]()
+    for each in (of for of in scores if of.in_table):
+        means, chance, _ = each.means
+        fields += [(row, each.lists_items) for row in each.fields]
+        if each.fields[0].get("item_kind") and each.lists_items:
+            means = np.concatenate([means[None], each.values]).T.ravel()
+            chance = np.concatenate([chance[None], np.full(each.values.shape, math.nan)]).T.ravel()
+        values.append(means)
+        chances.append(chance)
+    return fields, np.concatenate([[], *values]), np.concatenate([[], *chances])
 
 
-def _named_or_numbered(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
-    if names is not None and len(names) != count:
-        raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
-    return [str(number) for number in range(count)] if names is None else list(names)
+def _keys(fields: Sequence[tuple[Row, bool]], items: Mapping[str, Sequence[str]]) -> Iterator[Row]:
+    for each, lists_items in fields:
+        yield each
+        yield from (each | {"item": item} for item in items.get(each.get("item_kind", ""), ()) if lists_items)
 
 
-def model_rows(
-    state: ModelState, classes: Sequence[str], concepts: Sequence[str], *, model: str, intervals: bool = True
-) -> list[Row]:
-    """Return the rows of one model; for a control without intervals, which take most of the time."""
-    rows: list[Row] = []
-    for metric, fields, result in state.results():
-        if metric.in_table:
-            rows += _rows_of(metric, fields, result, {"concept": concepts, "class": classes}, intervals)
-    return [row | {"model": model} for row in rows]
-
-
-def _rows_of(
-    metric: Observer, fields: Row, result: Result, names: Mapping[str, Sequence[str]], intervals: bool
-) -> list[Row]:
-    """Return the row of a mean over samples; of scores of concepts or classes first their mean, then each."""
-    if result.summary is not None and not len(result.scores):
-        return [fields | result.summary | {"chance": mean_chance(result)}]
-    if metric.of_samples:
-        row = score_row(result.scores, metric.bounds, result.clusters, intervals=intervals, **fields)
-        reason = result.commonest_reason() if row["undefined"] and intervals else ""
-        return [row | {"chance": mean_chance(result), "reason": reason}]
-    items = item_rows(result.scores, names[fields["item_kind"]], **fields)
-    items[0] |= result.summary or {}
-    if intervals and result.interval is not None:
-        items[0]["low"], items[0]["high"] = result.interval()
-    if items[0]["undefined"] and intervals:
-        items[0]["reason"] = result.commonest_reason()
-    # The items of a baseline say nothing.
-    return items[:1] if metric.baseline else items
+def draws_table(keys: Sequence[Row], draws: np.ndarray, chances: np.ndarray) -> pd.DataFrame:
+    """Return rows of the numbers (B, M) of B baseline models: mean, range of 95 % of them, and mean chance."""
+    missing, ends = np.isnan(draws).sum(0), np.full((3, len(keys)), math.nan)
+    known = missing == 0
+    if known.any():
+        # In one call where all have a number.
+        ends[0, known] = draws[:, known].mean(0)
+        ends[1:, known] = np.quantile(draws[:, known], RANGE, axis=0, method="weibull")
+    for column in np.flatnonzero(~known):
+        ends[:, column] = distribution(draws[:, column])
+    of_chance = (~np.isnan(chances)).sum(0)
+    with np.errstate(invalid="ignore"):
+        chance = np.nansum(chances, 0) / of_chance
+    numbers = {"value": ends[0], "low": ends[1], "high": ends[2], "n": len(draws) - missing, "undefined": missing}
+    return score_table(keys).assign(what=col.RANDOM_RANGE, **numbers, chance=chance)
 
 
 def without_cgim_range(table: pd.DataFrame) -> pd.DataFrame:
@@ -149,57 +165,51 @@ def without_cgim_range(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{end: table[end].mask(of_banks) for end in ("low", "high")})
 
 
-def direction_rows(name: str, model: object) -> list[Row]:
+def direction_rows(name: str, accuracy: Any, names: Sequence[str]) -> list[Row]:
     """Return how well a model's directions know their concepts on samples held back; nothing where that is unknown."""
-    bank = getattr(model, "bank", None)
-    accuracy = getattr(bank, "test_accuracy", None)
-    if bank is None or accuracy is None or bool(accuracy.isnan().all()):
+    if accuracy is None or bool(np.isnan(to_numpy(accuracy)).all()):
         return []
-    return item_rows(accuracy.double(), bank.names, model=name, metric=col.DIRECTIONS, item_kind="concept")
+    return item_rows(accuracy, names, model=name, metric=col.DIRECTIONS, item_kind="concept")
 
 
-def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
-    """Return the rows of controls: for each number their mean, and the range of 95 % of them."""
-    # A control may have seen too few images for some numbers.
-    names = [*SCORE_COLUMNS][: [*SCORE_COLUMNS].index("value")]
-    by_name = [{tuple(str(row.get(name)) for name in names): row for row in rows} for rows in controls]
-    most = max(by_name, key=len)
-    values, chances = (
-        np.array([[rows.get(key, {}).get(name, math.nan) for key in most] for rows in by_name])
-        for name in ("value", "chance")
-    )
-    ranges = np.array([distribution(column) for column in values.T]).reshape(-1, 3)
-    missing = np.isnan(values).sum(0)
-    return score_table([*most.values()]).assign(
-        what=col.RANDOM_RANGE,
-        value=ranges[:, 0],
-        low=ranges[:, 1],
-        high=ranges[:, 2],
-        n=len(controls) - missing,
-        undefined=missing,
-        chance=[nanmean(column) for column in chances.T],
-    )
-
-
-def concept_images(
-    models: Sequence[tuple[str, ModelState]], class_names: Sequence[str] | None, concept_names: Sequence[str] | None
-) -> pd.DataFrame:
-    """Return a row for each image and score of the models, and those about classes by which CGIM is compared."""
-    _, concepts = names_of(models[0][1], class_names, concept_names)
-    tables, of_classes, truth = [], [], None
-    for name, state in models:
-        tables.append(_image_table(state, name))
-        for _, fields, result in state.results():
-            if result.by_class is not None:
-                means, truth = result.by_class
-                of_explanation = {"metric": col.CLASS_IMPORTANCE, "explanation": fields["explanation"]}
-                of_explanation["convention"] = fields["convention"]
-                of_classes.append(_class_table(means, concepts, model=name, **of_explanation))
-    if truth is not None:
-        of_classes.append(
-            _class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation="", convention="")
+def image_table(model: str, rows: ConceptPredictions, scores: Sequence[MetricScores]) -> pd.DataFrame:
+    """Return a row for each image and score of a model."""
+    columns = [
+        pd.DataFrame(
+            {
+                **_NO_VARIANT,
+                **{name: fields[name] for name in fields if name in _NO_VARIANT},
+                "value": each.values[:, place],
+            }
         )
-    return pd.concat([*tables, *of_classes], ignore_index=True)
+        for each in scores
+        for place, fields in enumerate(each.fields)
+        if each.intervals and not fields.get("item_kind") and fields.get("set", "all") == "all"
+    ]
+    table = pd.concat(columns).rename_axis("image").reset_index().astype({"l": "float64", "alpha": "float64"})
+    labels, predicted = (to_numpy(of).astype(np.int64) for of in (rows.labels, rows.classes))
+    table.insert(1, "label", labels[table["image"]])
+    table.insert(2, "predicted", predicted[table["image"]])
+    table.insert(0, "model", model)
+    table.insert(table.columns.get_loc("value"), "item", "")
+    return table
+
+
+def class_tables(scores: Mapping[str, Sequence[MetricScores]], concepts: Sequence[str]) -> list[pd.DataFrame]:
+    """Return rows about classes by which CGIM is compared: the importance of concepts for each class, and the truth."""
+    tables, truth = [], None
+    for model, of_model in scores.items():
+        for each in of_model:
+            if each.by_class is not None:
+                matrices, truth = each.by_class
+                about = {"model": model, "metric": col.CLASS_IMPORTANCE}
+                for matrix, fields in zip(matrices, each.fields, strict=True):
+                    of_kind = {name: fields[name] for name in ("explanation", "convention")}
+                    tables.append(_class_table(matrix, concepts, **about, **of_kind))
+    if truth is not None:
+        about = {"model": "", "metric": col.CLASS_CONCEPTS, "explanation": "", "convention": ""}
+        tables.append(_class_table(truth, concepts, **about))
+    return tables
 
 
 def _class_table(matrix: Tensor, concepts: Sequence[str], **fields: str) -> pd.DataFrame:
@@ -207,24 +217,6 @@ def _class_table(matrix: Tensor, concepts: Sequence[str], **fields: str) -> pd.D
     label, item = np.indices(matrix.shape).reshape(2, -1)
     named = {"image": -1, "label": label, "predicted": -1, "l": math.nan, "alpha": math.nan, "baseline": ""}
     return pd.DataFrame({**fields, **named, "item": np.array(concepts)[item], "value": to_numpy(matrix).ravel()})
-
-
-def _image_table(state: ModelState, model: str) -> pd.DataFrame:
-    columns = [
-        pd.DataFrame({**_NO_VARIANT, **{name: fields[name] for name in fields if name in _NO_VARIANT}, "value": scores})
-        for metric, fields, scores in (
-            (metric, fields, result.scores)
-            for metric, fields, result in state.results()
-            if metric.of_samples and result.summary is None and fields.get("set", "all") == "all"
-        )
-    ]
-    table = pd.concat(columns).rename_axis("image").reset_index().astype({"l": "float64", "alpha": "float64"})
-    labels, predicted = state.facts.labels.numpy().astype(np.int64), state.facts.predicted.numpy().astype(np.int64)
-    table.insert(1, "label", labels[table["image"]])
-    table.insert(2, "predicted", predicted[table["image"]])
-    table.insert(0, "model", model)
-    table.insert(table.columns.get_loc("value"), "item", "")
-    return table
 
 
 #: The fields of a score of an image, empty.

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from captum_concepts.bank.directions import list_first
 from captum_concepts.support.running import progress
-from quantus_concepts.metrics import ConceptState, UsualMetrics, concept_state
-from quantus_concepts.metrics.host.model import models_of_random_banks
+from quantus_concepts.metrics import UsualMetrics, score_predictions
+from quantus_concepts.metrics.concepts.names import DIRECTIONS
+from quantus_concepts.metrics.host.model import random_banks_of
+from quantus_concepts.metrics.streaming.api import predict_with_controls
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
@@ -28,7 +30,14 @@ from quantus_concepts.studies.concepts.data import (
 from quantus_concepts.studies.concepts.models import SeedModels, Settings, normalisation_text
 from quantus_concepts.studies.concepts.pictures import EXPLORER, SeedPictures
 from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
-from quantus_concepts.studies.concepts.scores import RANDOM_MAPS, TOPS, SeedScores, swap_rows
+from quantus_concepts.studies.concepts.scores import (
+    RANDOM_MAPS,
+    TOPS,
+    SeedScores,
+    pack_rows,
+    swap_rows,
+    unpack_rows,
+)
 
 #: What a model of the user's is called in results.csv, with its name.
 OWN = "concept model"
@@ -155,23 +164,29 @@ def score_own(
             "compared over the shared ones. For a fair comparison give it the same concepts."
         )
 
+    metrics = UsualMetrics(top_l=[top for top in TOPS if top <= len(data.concept_names)])
+
     def run() -> dict[str, Tensor]:
-        controls = models_of_random_banks(own.model)
-        return concept_state(
+        banks = random_banks_of(own.model)
+        models, _ = predict_with_controls(
             {POST_HOC: own.model},
             sample_loader(data.test, settings.batch_size, settings.readers),
-            UsualMetrics(top_l=[top for top in TOPS if top <= len(data.concept_names)]),
+            metrics,
+            {RANDOM: banks} if banks else None,
             class_concepts=data.class_concepts,
             truth=data.truth,
-            controls={RANDOM: controls} if controls else None,
             control_stride=max(1, len(data.test) // RANDOM_MAPS),
             display_progressbar=settings.progress,
-        ).tensors()
+        )
+        return pack_rows(models)
 
     key: dict[str, object] = {"settings": folder.settings, "device": str(settings.device), "model": own.name}
     key |= {"data": data.fingerprint, "drawn": seed_number, "weights": own.fingerprint}
-    state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key, run))
-    frame, observed = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
+    rows = unpack_rows(folder.cached(f"model {own.name}", key, run))
+    frame = score_predictions(rows, metrics)
+    # What a model knows of its directions is about no images.
+    frame = frame[frame["metric"] != DIRECTIONS].assign(seed=seed)
+    observed = compared_rows(score_predictions(rows, metrics, per_image=True)).assign(seed=seed)
     return Rival(own.name, OWN, _columns(frame), observed)
 
 

@@ -23,11 +23,11 @@ from captum_concepts.support.running import progress
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import baseline_range
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.metrics import CGIM, concept_state
-from quantus_concepts.metrics.concepts.names import SHUFFLED_IMAGES
-from quantus_concepts.metrics.host.metric import nanmean
+from quantus_concepts.metrics import CGIM, predict_concepts
+from quantus_concepts.metrics.concepts.cgim import global_importance
+from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, SHUFFLED_IMAGES
 from quantus_concepts.metrics.host.model import ConceptModel
-from quantus_concepts.metrics.host.rows import Row
+from quantus_concepts.metrics.host.scores import Row, nanmean
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import (
     BACKBONE,
@@ -261,17 +261,18 @@ def shuffled_rows(
     for number in range(n_banks):
         order = torch.randperm(len(train.features), generator=generator).to(train.features.device)
         models[str(number)] = fit(train._replace(features=train.features[order]), number)
-    usual = CGIM(class_concepts, centred=True, importance="effect")
-    metrics = [usual, usual.vary(importance="value", only_correct=False)]
-    state = concept_state(models, [test], metrics, baselines=False, controls=None)
-    drawn: dict[tuple[str, str], list[float]] = {}
-    for _, own in state.models:
-        for _, fields, result in own.results():
-            drawn.setdefault((fields["explanation"], fields.get("set", "all")), []).append(nanmean(result.scores))
+    metric = CGIM(class_concepts, centred=True, importance="effect")
+    predicted = predict_concepts(models, [test], metric, baselines=False, random_banks=False)
     rows = []
-    for (explanation, of_set), values in drawn.items():
+    for explanation, only_correct in (("effect", True), ("value", False)):
+        settings = {"centred": True, "only_correct": only_correct}
+        values = [
+            nanmean(global_importance(own, metric.class_concepts, [explanation], "concept", **settings).of_call)
+            for own in predicted.values()
+        ]
         low, high = baseline_range(values)
-        row = usual.fields() | {"explanation": explanation, "set": of_set, "baseline": SHUFFLED_IMAGES}
+        row = {"metric": CGIM_CORRELATION, "explanation": explanation, "item_kind": "concept"}
+        row |= {"set": "correct" if only_correct else "all", "baseline": SHUFFLED_IMAGES}
         rows.append(row | {"value": nanmean(values), "low": low, "high": high, "n": len(values)})
     return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support.running import to_model
 from quantus_concepts.explorer.explore import page_content, page_html
 from quantus_concepts.functional import rank_concepts
-from quantus_concepts.metrics.host.model import concept_importances, concept_outputs
+from quantus_concepts.metrics.host.predictions import predict_batch
 from quantus_concepts.painted.images import batch_labels, collate
 from quantus_concepts.studies.concepts.figures import concept_gallery
 from quantus_concepts.studies.concepts.models import SeedModels
@@ -52,10 +52,8 @@ class SeedPictures:
         rows = _different_classes(labels, np.flatnonzero(right), N_RIGHT, self.run.seed)
         rows += _different_classes(labels, np.flatnonzero(~right), N_WRONG + N_RIGHT - len(rows), self.run.seed)
         batch = collate([data.test[index] for index in rows])
-        outputs = concept_outputs(model, batch.image)
-        guessed = outputs.logits.argmax(1)
-        kinds = ("weight", "effect")
-        weight, effects = concept_importances(model, outputs.values, guessed, kinds).values()
+        outputs = predict_batch(model, batch.image, None, {})
+        weight, effects = outputs.importance("weight"), outputs.importance("effect")
         ranked = rank_concepts(effects, min(N_SHOWN, len(data.concept_names)))
         with torch.no_grad():
             features = model.features(to_model(model, batch.image))
@@ -69,10 +67,10 @@ class SeedPictures:
             "class_maps": class_maps,
             "concepts": ranked,
             "present": batch.concepts.gather(1, ranked.cpu()) > 0.5,
-            "absent": outputs.values.gather(1, ranked) < 0,
+            "absent": cast(Tensor, outputs.values).gather(1, ranked) < 0,
             "effects": effects.gather(1, ranked),
             "labels": batch_labels(batch),
-            "predicted": guessed,
+            "predicted": outputs.classes,
         }
 
     def _explorer(self) -> dict[str, Tensor]:

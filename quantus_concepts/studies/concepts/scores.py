@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,16 +24,24 @@ from captum_concepts.models.interventions import Levels
 from captum_concepts.support.running import device_of, progress
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import baseline_range, completeness, concept_swap, intervention_counts
-from quantus_concepts.metrics import ConceptState, InterventionAccuracy, UsualMetrics, concept_state, score_ranges
+from quantus_concepts.metrics import (
+    ConceptPredictions,
+    InterventionAccuracy,
+    UsualMetrics,
+    score_predictions,
+    score_ranges,
+)
+from quantus_concepts.metrics.concepts.cgim import global_importance
 from quantus_concepts.metrics.concepts.completeness import Completeness
 from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage
-from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, ITEM, SCORE
+from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, DIRECTIONS, ITEM, SCORE
 from quantus_concepts.metrics.concepts.oracle_head import LABELS as ORACLE_SCORES
 from quantus_concepts.metrics.concepts.oracle_head import OracleHead
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
-from quantus_concepts.metrics.host.observing import Observer
-from quantus_concepts.metrics.host.rows import Row
-from quantus_concepts.metrics.streaming.engine import ModelState
+from quantus_concepts.metrics.host.concept_metric import ConceptMetric
+from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.scores import Row
+from quantus_concepts.metrics.streaming.api import predict_with_controls
 from quantus_concepts.metrics.streaming.table import (
     direction_rows,
     kinds_of_rows,
@@ -52,7 +61,7 @@ from quantus_concepts.painted.subject import (
     untrained_networks,
 )
 from quantus_concepts.studies._models.normalised import better_normalised
-from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows, is_shown_set
+from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
 from quantus_concepts.studies.concepts.models import SeedModels, shuffled_rows
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
 from quantus_concepts.verdicts import ACCURACY
@@ -86,40 +95,60 @@ class SeedScores:
         Rows are scores of images, of classes, and of the backbone's own answers; last the CGIM correlation of each
         concept (``item``) in each random bank (``draw``).
         """
-        state, tensors = self.state, self.tensors
-        parts = [compared_rows(state.images())]
+        tensors, data = self.tensors, self.run.data
+        parts = [compared_rows(self._scored(per_image=True))]
         if "plain" in tensors:
-            own = parts[0][(parts[0]["metric"] == ACCURACY) & (parts[0]["model"] == state.names[0])]
+            own = parts[0][(parts[0]["metric"] == ACCURACY) & (parts[0]["model"] == next(iter(self.models)))]
             right = tensors["plain"].numpy() == own["label"].to_numpy()
             parts.append(own.assign(model=PLAIN, predicted=tensors["plain"].numpy(), value=right.astype(float)))
         # Labels by class are CGIM's truth and fitted the directions: random banks are no baseline for it.
-        if not self.run.data.by_class:
-            parts += [_drawn(control, draw, self.run.data.concept_names) for draw, control in enumerate(state.controls)]
+        if not data.by_class and data.class_concepts is not None:
+            parts += [
+                _drawn(rows, data.class_concepts, draw, data.concept_names) for draw, rows in enumerate(self.controls)
+            ]
         return pd.concat(parts, ignore_index=True)
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        """What metrics have observed of the test images, and what the plain network answers."""
+        """What models predict for the test images, and what the plain network answers."""
         return self.run.cached("state", self._state)
 
     @cached_property
-    def state(self) -> ConceptState:
-        """The state of all models on the test images."""
-        return ConceptState.from_tensors(self.tensors)
+    def _rows(self) -> dict[str, ConceptPredictions]:
+        return unpack_rows(self.tensors)
+
+    @property
+    def models(self) -> dict[str, ConceptPredictions]:
+        """What the models predict, by name."""
+        return {name: rows for name, rows in self._rows.items() if not name.startswith(_CONTROL)}
+
+    @property
+    def controls(self) -> list[ConceptPredictions]:
+        """What the random banks predict."""
+        return [rows for name, rows in self._rows.items() if name.startswith(_CONTROL)]
+
+    def _scored(self, *, per_image: bool = False) -> pd.DataFrame:
+        """Return the table of all metrics."""
+        return score_predictions(
+            self.models,
+            self._metrics(),
+            value_threshold=self.run.settings.thresholds,
+            controls={RANDOM: self.controls},
+            per_image=per_image,
+        )
 
     def _state(self) -> dict[str, Tensor]:
-        """Return the state of all models on the test images, which are read once, and what the plain network answers.
+        """Return what all models predict for the test images, which are read once, and what the plain network answers.
 
         A network without an answer for these classes has none.
         """
         run, data, settings, fitted = self.run, self.run.data, self.run.settings, self.run.models
-        score = partial(
-            concept_state,
+        predict = partial(
+            predict_with_controls,
             fitted.models,
-            metrics=self._metrics(),
+            metrics=self._usual,
             class_concepts=data.class_concepts,
             truth=data.truth,
-            value_threshold=settings.thresholds,
             controls={RANDOM: fitted.controls},
             # Which images they are counts for little compared with which bank it is, and maps take most of the time.
             control_stride=max(1, len(data.test) // RANDOM_MAPS),
@@ -128,14 +157,14 @@ class SeedScores:
         loader = run.loader()
         images = loader if run.network is None else _ClassifiedImages(loader, run.network.module, data.n_classes)
         if settings.engine == "ray":
-            state = score_in_ranges(score, run)
+            rows = predict_in_ranges(predict, run)
             run.test_features = embed(fitted.backbone, images, display_progressbar=settings.progress).features
         else:
             with _recorded(fitted.post_hoc.concept_layer) as embeddings:
-                state = score(images, display_progressbar=settings.progress)
+                rows = _named(*predict(images, display_progressbar=settings.progress))
             run.test_features = torch.cat(embeddings)
         plain = self._plain_answers(images)
-        return state.tensors() | ({} if plain is None else {"plain": torch.as_tensor(plain)})
+        return pack_rows(rows) | self._levels() | ({} if plain is None else {"plain": torch.as_tensor(plain)})
 
     def swap_parts(self) -> dict[str, Tensor]:
         """Return, for `functional.concept_swap`, the test values and heads of the post-hoc model and of a random bank.
@@ -161,28 +190,45 @@ class SeedScores:
         }
         return {name: torch.stack(tensors).cpu() for name, tensors in parts.items()}
 
-    def _metrics(self) -> list[UsualMetrics | Observer]:
-        fitted, n_concepts, table = self.run.models, len(self.run.data.concept_names), self.run.data.class_concepts
-        metrics: list[UsualMetrics | Observer] = [UsualMetrics(top_l=[top for top in TOPS if top <= n_concepts])]
+    @property
+    def _usual(self) -> UsualMetrics:
+        return UsualMetrics(top_l=[top for top in TOPS if top <= len(self.run.data.concept_names)])
+
+    def _levels(self) -> dict[str, Tensor]:
+        """Return the values of absent and present concepts (2, L) of models and random banks, for interventions."""
+        if not self.run.settings.interventions:
+            return {}
+        fitted = self.run.models
+        # Values of the other models lie between 0 and 1.
+        models = {name: model for name, model in fitted.models.items() if isinstance(model, PostHocCBM)}
+        models |= {f"{_CONTROL}{number}": control for number, control in enumerate(fitted.controls)}
+        return {f"{_LEVELS}{name}": torch.stack(model.value_levels(fitted.train_set)) for name, model in models.items()}
+
+    def _metrics(self) -> list[UsualMetrics | ConceptMetric]:
+        table, tensors = self.run.data.class_concepts, self.tensors
+        metrics: list[UsualMetrics | ConceptMetric] = [self._usual]
         # Raw values have no threshold, and so no oracle head.
-        honest: list[Observer] = [ConceptTaskLeakage(seed=self.run.seed), ConceptSetCeiling(), SparseHeadAccuracy()]
+        honest: list[ConceptMetric] = [
+            ConceptTaskLeakage(seed=self.run.seed),
+            ConceptSetCeiling(),
+            SparseHeadAccuracy(),
+        ]
         honest += [] if table is None else [OracleHead(table, score) for score in ORACLE_SCORES]
         metrics += [metric.vary(optional=True) for metric in honest]
         if self.run.settings.interventions:
-            models = {name: model for name, model in fitted.models.items() if isinstance(model, PostHocCBM)}
-            # Values of the other models lie between 0 and 1.
-            levels: dict[str, Levels | list[Levels]] = {
-                name: model.value_levels(fitted.train_set) for name, model in models.items()
-            }
-            levels[RANDOM] = [control.value_levels(fitted.train_set) for control in fitted.controls]
-            counts = intervention_counts(n_concepts)
+            known = [name for name in self._rows if _LEVELS + name in tensors]
+            of_controls = [Levels(*tensors[_LEVELS + name]) for name in known if name.startswith(_CONTROL)]
+            levels: dict[str, Levels | list[Levels]] = {RANDOM: of_controls}
+            levels |= {name: Levels(*tensors[_LEVELS + name]) for name in known if not name.startswith(_CONTROL)}
+            counts = intervention_counts(len(self.run.data.concept_names))
             metrics.append(InterventionAccuracy(counts, levels=levels, seed=self.run.seed))
         return metrics
 
     def _score(self) -> pd.DataFrame:
         """Return the scores of all models on the test images."""
-        data, state, tensors, fitted = self.run.data, self.state, self.tensors, self.run.models
-        scores = state.table()
+        data, tensors, fitted = self.run.data, self.tensors, self.run.models
+        scores = self._scored()
+        scores = scores[scores["metric"] != DIRECTIONS]
         if data.by_class:
             scores = without_cgim_range(scores)
         if not fitted.post_hoc.linear_pool and (scores["metric"] == "CLM").any():
@@ -190,13 +236,16 @@ class SeedScores:
                 "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
                 "decomposition of the concept's value."
             )
-        directions = direction_rows(POST_HOC, fitted.post_hoc)
+        bank = fitted.post_hoc.bank
+        directions = direction_rows(POST_HOC, bank.test_accuracy.double(), bank.names)
         if data.class_concepts is not None and not data.by_class:
             directions += self._shuffled()
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
         plain: list[Row] = []
         if "plain" in tensors:
-            plain = self._accuracy(tensors["plain"].numpy(), PLAIN) + completeness_rows(state, tensors["plain"])
+            plain = self._accuracy(tensors["plain"].numpy(), PLAIN) + completeness_rows(
+                self.models, self.controls, tensors["plain"]
+            )
         plain += self._untrained_accuracy()
         # A table without rows would make the columns of all tables ones of objects.
         return pd.concat([score_table(plain), scores], ignore_index=True) if plain else scores
@@ -267,15 +316,19 @@ class SeedScores:
         return score_table(rows)
 
 
-def completeness_rows(state: ConceptState, plain: Tensor) -> list[Row]:
+def completeness_rows(
+    models: Mapping[str, ConceptPredictions], controls: Sequence[ConceptPredictions], plain: Tensor
+) -> list[Row]:
     """Return the completeness of each model for the plain network's answers, and the range of the random banks."""
-    facts = [column.facts for column in state.columns]
-    values = [completeness(own.predicted, plain, own.labels) for own in facts]
+
+    def value_of(rows: ConceptPredictions) -> float:
+        return completeness(rows.classes, plain, rows.labels)
+
     count = {"metric": Completeness.name, "n": len(plain), "chance": 0.0}
-    rows = [count | {"model": name, "value": value} for name, value in zip(state.names, values, strict=False)]
-    if banks := values[len(state.names) :]:
+    rows = [count | {"model": name, "value": value_of(own)} for name, own in models.items()]
+    if banks := [*map(value_of, controls)]:
         low, high = baseline_range(np.array(banks))
-        rows.append(count | {"model": state.control, "value": float(np.mean(banks)), "low": low, "high": high})
+        rows.append(count | {"model": RANDOM, "value": float(np.mean(banks)), "low": low, "high": high})
     return rows
 
 
@@ -295,15 +348,45 @@ def swap_rows(parts: Mapping[int, dict[str, Tensor]]) -> pd.DataFrame:
     return score_table(rows).assign(seed=[row["seed"] for row in rows]) if rows else pd.DataFrame()
 
 
-def score_in_ranges(score: Callable[..., ConceptState], run: SeedModels) -> ConceptState:
-    """Return what `score` does with the test images, to the bit; ranges are of whole batches."""
+#: Beginning of the names of the rows of random banks, and of the tensors of levels; the name of the models' order.
+_CONTROL, _LEVELS, _ORDER = "control ", "levels of ", "models"
+
+
+def _named(
+    models: Mapping[str, ConceptPredictions], controls: Sequence[ConceptPredictions]
+) -> dict[str, ConceptPredictions]:
+    """Return the rows of models and of random banks by name."""
+    return {**models, **{f"{_CONTROL}{number}": rows for number, rows in enumerate(controls)}}
+
+
+def pack_rows(rows: Mapping[str, ConceptPredictions]) -> dict[str, Tensor]:
+    """Return rows of several models as tensors by name."""
+    tensors = {f"{name}|{key}": tensor for name, own in rows.items() for key, tensor in own.tensors().items()}
+    # Files sort by name.
+    return tensors | {_ORDER: torch.tensor(list(json.dumps([*rows]).encode()), dtype=torch.uint8)}
+
+
+def unpack_rows(tensors: Mapping[str, Tensor]) -> dict[str, ConceptPredictions]:
+    """Return the rows of `pack_rows`."""
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in json.loads(bytes(tensors[_ORDER].tolist()))}
+    for key, tensor in tensors.items():
+        name, separator, own = key.partition("|")
+        if separator:
+            parts[name][own] = tensor
+    return {name: ConceptPredictions.from_tensors(own) for name, own in parts.items()}
+
+
+def predict_in_ranges(
+    predict: Callable[..., tuple[Mapping[str, ConceptPredictions], Sequence[ConceptPredictions]]], run: SeedModels
+) -> dict[str, ConceptPredictions]:
+    """Return what `predict` does with the test images, to the bit; ranges are of whole batches."""
     size, data, fitted = run.settings.batch_size, run.data, run.models
 
-    def score_range(start: int, stop: int) -> dict[str, Tensor]:
-        return score(sample_loader(Subset(data.test, range(start, stop)), size), start=start).tensors()
+    def predict_range(start: int, stop: int) -> dict[str, Tensor]:
+        return pack_rows(_named(*predict(sample_loader(Subset(data.test, range(start, stop)), size), start=start)))
 
     states = score_ranges(
-        lambda: score_range,
+        lambda: predict_range,
         len(data.test),
         store=run.folder,
         key=f"ranges-{fingerprint_of(run.seed, data.fingerprint, [*fitted.models.values(), *fitted.controls])[:16]}",
@@ -311,10 +394,8 @@ def score_in_ranges(score: Callable[..., ConceptState], run: SeedModels) -> Conc
         engine=run.settings.engine,
         display_progressbar=run.settings.progress,
     )
-    first, *others = map(ConceptState.from_tensors, states)
-    for other in others:
-        first.merge(other)
-    return first
+    parts = [*map(unpack_rows, states)]
+    return {name: ConceptPredictions.merge([part[name] for part in parts]) for name in parts[0]}
 
 
 @contextmanager
@@ -373,13 +454,13 @@ def with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFram
     return pd.concat([scores, *(undefined.assign(item=name) for name in left_out)])
 
 
-def _drawn(control: ModelState, draw: int, names: Sequence[str]) -> pd.DataFrame:
+def _drawn(rows: ConceptPredictions, class_concepts: np.ndarray, draw: int, names: Sequence[str]) -> pd.DataFrame:
     """Return the CGIM correlation of each concept in one random bank, by explanation; by value over all images."""
-    found = [
-        pd.DataFrame({"explanation": fields["explanation"], "item": list(names), "value": result.scores})
-        for _, fields, result in control.results()
-        if fields["metric"] == CGIM_CORRELATION and fields["item_kind"] == "concept" and is_shown_set(fields)
-    ]
+    found = []
+    for kind in (kind for kind in IMPORTANCES if kind != "effect" or rows.convention(kind)):
+        settings = {"centred": True, "only_correct": kind != "value"}
+        scores = global_importance(rows, class_concepts, [kind], "concept", **settings)
+        found.append(pd.DataFrame({"explanation": kind, "item": list(names), "value": scores.of_call}))
     # Of no image, as the rows of classes: the columns stay whole numbers.
     nowhere = dict.fromkeys(("image", "label", "predicted"), -1)
     return pd.concat(found).assign(model=RANDOM, metric=CGIM_CORRELATION, baseline="", draw=draw, **nowhere)

@@ -18,7 +18,7 @@ from quantus_concepts.functional.concepts.substitution import group_choice
 from quantus_concepts.metrics.concepts.names import MINUS, PLUS
 from quantus_concepts.metrics.host.alignment import TruthLookup
 from quantus_concepts.metrics.host.checks import to_classes, to_numbers
-from quantus_concepts.metrics.host.rows import Row, RowBuffer
+from quantus_concepts.metrics.host.scores import Row
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.substitutions import AboutImages, bound_substitutions
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
@@ -117,15 +117,15 @@ def score_vision_language(
     of_concepts = different_names("concept_names", concept_names)
     options = truth_of("options", options, different_names)
     asker = _Asker(as_encoder(encoder), of_concepts, of_concepts if options is None else options, prompts, none)
-    rows_of_images = RowBuffer()
+    rows_of_images: list[Tensor] = []
     for batch in _batches(loader, bound, len(of_concepts), ADDED_REQUIRED, display_progressbar):
         groups = asker.groups_of(batch.truth["added"])
         chosen = asker.choose(asker.similarity(batch.images), groups)
         chosen_on_host = [options_chosen.cpu() for options_chosen in chosen]
-        rows_of_images.add(
+        rows_of_images.append(
             torch.stack([*(batch.truth[name] for name in ("labels", "added", "removed")), *chosen_on_host], 1).float()
         )
-    columns = to_numpy(rows_of_images.rows).astype(np.int64).T
+    columns = to_numpy(torch.cat(rows_of_images)).astype(np.int64).T
     n_classes = int(columns[0].max()) + 1
     of_classes = list(truth_of("class_names", class_names) or map(str, range(n_classes)))
     if len(of_classes) < n_classes:
@@ -221,7 +221,7 @@ def _accuracy(asker: _Asker, loader: Iterable[object], put_in: np.ndarray, show:
     concepts_with_option = np.flatnonzero(asker.option_of[:-1] >= 0)
     options, some = asker.option_of[concepts_with_option], np.isin(concepts_with_option, put_in)
     groups, group_of = np.unique(asker.groups.numpy()[options], return_inverse=True)
-    rows_by_variant = {variant: RowBuffer() for variant in asker.variants}
+    rows_by_variant: dict[str, list[Tensor]] = {variant: [] for variant in asker.variants}
     for batch in _batches(loader, {}, len(asker.option_of) - 1, SEEN_REQUIRED, show):
         similarity, present = (
             asker.similarity(batch.images),
@@ -233,10 +233,10 @@ def _accuracy(asker: _Asker, loader: Iterable[object], put_in: np.ndarray, show:
             chance = asker.chance(options, variant)
             chance = np.where(present, chance, 1 - chance)
             parts = [part[:, columns].mean(1) for part in (right, chance) for columns in (some, some | True)]
-            rows_by_variant[variant].add(torch.from_numpy(np.stack([to_numpy(batch.truth["labels"]), *parts], 1)))
+            rows_by_variant[variant].append(torch.from_numpy(np.stack([to_numpy(batch.truth["labels"]), *parts], 1)))
     rows = {}
-    for variant, buffer in rows_by_variant.items():
-        clusters, *columns = buffer.rows.numpy().T
+    for variant, parts_of in rows_by_variant.items():
+        clusters, *columns = torch.cat(parts_of).numpy().T
         rows[variant] = [
             mean_row(scores, clusters, chances=chances, metric=metric)
             for metric, scores, chances in zip(("T_A", "T"), columns[:2], columns[2:], strict=True)

@@ -10,7 +10,7 @@ from torch import nn
 
 from captum_concepts import BottleneckCBM
 from quantus_concepts.functional import baseline_range
-from quantus_concepts.metrics import UsualMetrics, concept_state
+from quantus_concepts.metrics import UsualMetrics, predict_concepts, score_predictions
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.concepts.comparisons import compared_rows, shuffled_correlations, with_chance
 from quantus_concepts.verdicts import with_verdicts
@@ -37,11 +37,12 @@ def scored(head: torch.Tensor, truth: torch.Tensor) -> tuple[pd.DataFrame, pd.Da
         layers[1].bias.copy_(-truth.sum(1) if head.any() else torch.arange(N_CLASSES))
     labels = torch.arange(N_CLASSES).repeat_interleave(torch.arange(2, N_CLASSES + 2))
     images = nn.functional.one_hot(labels, N_CLASSES).float()[:, :, None, None].expand(-1, -1, 4, 4)
-    state = concept_state(
-        model, [(images, labels, truth[labels])], class_concepts=truth, metrics=UsualMetrics(top_l=[1])
-    )
-    images = compared_rows(state.images()).assign(seed=0)
-    return with_chance(state.table().assign(random_low=np.nan, random_high=np.nan), images), images
+    usual = UsualMetrics(top_l=[1])
+    predicted = predict_concepts(model, [(images, labels, truth[labels])], usual, class_concepts=truth)
+    images = compared_rows(score_predictions(predicted, usual, per_image=True)).assign(seed=0)
+    return with_chance(
+        score_predictions(predicted, usual).assign(random_low=np.nan, random_high=np.nan), images
+    ), images
 
 
 def verdicts(rows: pd.DataFrame) -> dict[str, str]:
