@@ -37,7 +37,9 @@ def concept_model() -> PostHocCBM:
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU())
     bank = ConceptBank(torch.randn(N_CONCEPTS, 8))
-    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES), values="raw").eval()
+    cbm = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES), values="raw").eval()
+    cbm.absent_values = torch.zeros(N_CONCEPTS)
+    return cbm
 
 
 def metrics() -> dict[str, Any]:

@@ -132,7 +132,11 @@ class SeedScores:
         return score_predictions(
             self.models,
             self._metrics(),
-            value_threshold=self.run.settings.thresholds,
+            value_threshold={
+                name: threshold
+                for name, threshold in self.run.settings.thresholds.items()
+                if name in self.models or name == RANDOM
+            },
             controls={RANDOM: self.controls},
             per_image=per_image,
         )

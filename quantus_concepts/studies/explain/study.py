@@ -273,12 +273,6 @@ def _of_folder(source: Source, concepts: Path) -> tuple[Any, Photographs]:
         seed=source.seed,
         display_progressbar=source.progress,
     )
-    same = [name for name, vector in zip(bank.names, bank.cavs, strict=True) if not vector.norm() > 0]
-    if same:
-        raise ValueError(
-            f"Expected the images of {list_some(same)} to differ from the random images but the network sees the same "
-            "in all of them, so that no direction separates them. Replace the images."
-        )
     middle = _middle(source, concepts, backbone, photographs)
     return _with_classes(backbone, bank, classifier, names, middle, source), photographs
 
