@@ -22,7 +22,7 @@ from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.chain import make_linear
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
-from captum_concepts.support.files import image_files, list_some, printable
+from captum_concepts.support.files import image_files, printable
 from captum_concepts.support.images import image_head, load_pixels
 from captum_concepts.support.running import progress, tensor_output
 from captum_concepts.texts import readable_name
