@@ -218,7 +218,7 @@ def concept_existence(
         presence = shows.gather(1, order).to(torch.float64 if exact else torch.float32)
         presence = presence.masked_fill(~scored[:, None], torch.nan)
         first.append(presence[:, 0])
-        counts, n_scored = (shows[scored].sum(0), scored.sum()) if gain else (None, None)
+        counts, n_scored = shows[scored].sum(0), scored.sum()
         for top in tops:
             part = presence[:, :top]
             columns.append(gain_over_others(part, order[:, :top], counts, n_scored) if gain else part.mean(1))

@@ -68,7 +68,9 @@ class Maps(Look):
 
     def __add__(self, other: Any) -> Maps:
         names = ("kinds", "tops", "alphas", "specific_tops", "baselines")
-        joined = {name: (*dict.fromkeys((*getattr(self, name), *getattr(other, name))),) for name in names}
+        joined: dict[str, Any] = {
+            name: (*dict.fromkeys((*getattr(self, name), *getattr(other, name))),) for name in names
+        }
         sorted_tops = {name: tuple(sorted(joined[name])) for name in ("tops", "specific_tops")}
         return replace(self, **joined | sorted_tops, optional=self.optional and other.optional)
 
@@ -436,7 +438,7 @@ class CLM(ConceptMetric):
         """Return which maps to look at."""
         if self.part_of_concept is None:
             return None
-        bound = {} if self.points is None else {"points": self.points}
+        bound = {name: value for name, value in self.bound_truth.items() if name == "points"}
         return Maps(
             bound=bound,
             parts=self.part_of_concept,

@@ -164,9 +164,9 @@ class InterventionAccuracy(OfValues):
             parts.append(right)
         own = {"metric": self.name}
         fields = [own | {"explanation": order, "l": count, "baseline": answer} for order, count, answer in names]
-        right = torch.cat(parts).double().numpy()
+        scores = torch.cat(parts).double().numpy()
         # People's answers are often those of the class.
-        return MetricScores(fields, right, clusters=rows.labels.int().numpy(), path=range(len(counts)))
+        return MetricScores(fields, scores, clusters=rows.labels.int().numpy(), path=range(len(counts)))
 
     @torch.no_grad()
     def _right(

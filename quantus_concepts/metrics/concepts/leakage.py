@@ -44,8 +44,8 @@ class OfValues(ConceptMetric):
 
     evaluation_category = EvaluationCategory.NONE
     bounds = (0.0, 1.0)
-    sample_truth = ("concept_labels", "labels")
-    needed = ("concept_labels",)
+    sample_truth: tuple[str, ...] = ("concept_labels", "labels")
+    needed: tuple[str, ...] = ("concept_labels",)
     #: True classes are those of the samples and not those predicted.
     reads_correctness = True
 

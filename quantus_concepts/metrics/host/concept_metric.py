@@ -62,7 +62,7 @@ class ConceptMetric(QuantusMetric):
         """Return the variants of a table of all metrics: by default one, with the tables that its constructor needs."""
         parameters = inspect.signature(cls).parameters.values()
         required = [each.name for each in parameters if each.default is each.empty and each.kind != each.VAR_KEYWORD]
-        known = {name: tables.get(name) for name in required}
+        known: dict[str, Any] = {name: tables.get(name) for name in required}
         return [] if any(value is None for value in known.values()) else [cls(**known)]
 
     def with_tables(self, tables: Mapping[str, Any]) -> Self:
@@ -82,7 +82,7 @@ class ConceptMetric(QuantusMetric):
         if lacks := next((name for name in self.needed if name not in rows.truth), ""):
             return lacks
         look = self.look()
-        return "" if look is None or look.name in rows.looks else look.reads[0]
+        return "" if look is None or look.name in rows.looks else (*look.reads, look.name)[0]
 
     def concepts_of(self, x_batch: Any, truth: Mapping[str, Any]) -> tuple[int, str]:
         """Return how many concepts an explanation is about, and the name of the truth that says so."""
@@ -132,7 +132,8 @@ class ConceptMetric(QuantusMetric):
         """Yield the mean score that each random bank of a concept model has, without a further pass of the model."""
         banks = getattr(call["model"], "random_banks", ())
         known = ("x_batch", "y_batch", "a_batch", "s_batch", "custom_batch", "batch_size", "channel_first")
-        x, y, a, s, custom, size, first = (call.get(name) for name in known)
+        of_call: list[Any] = [call.get(name) for name in known]
+        x, y, a, s, custom, size, first = of_call
         passed = {} if custom is None else self._check_passed(custom)
         parts: Any = self._score(
             *(call["model"], x, y, a, s, passed, size or 64, first),

@@ -80,7 +80,8 @@ class Looking:
         *,
         baselines: bool = False,
     ) -> None:
-        self.model, self.rows, self.images, self.features, self.truth = model, rows, images, features, truth
+        self.model, self.rows, self.features, self.truth = model, rows, features, truth
+        self.images = torch.as_tensor(images)
         #: What all models of a batch share; a random bank in place of the concepts; whether baselines are seen too.
         self.shared: dict[Hashable, Any] = {} if shared is None else shared
         self.bank: Any = None
@@ -143,7 +144,8 @@ class Looking:
             return outputs.values, outputs.logits
         found = self.once((key, id(self.model.features)), lambda: backbone_features(self.model, make(device)))
         if self.bank is not None:
-            return self.rows.bank_outputs(self.model.embed_features(found), self.bank)
+            model: Any = self.model
+            return self.rows.bank_outputs(model.embed_features(found), self.bank)
         outputs = concept_outputs(self.model, self.images, found)
         return outputs.values, outputs.logits
 
@@ -156,8 +158,8 @@ class Looking:
 class Look:
     """What a metric sees of a model; looks of several metrics with one name are one, `+`."""
 
-    #: Truth that it reads and that is not kept; of the first name there has to be some.
-    reads: tuple[str, ...]
+    #: Truth that it reads and that is not kept; of the first name, if any, there has to be some.
+    reads: tuple[str, ...] = ()
     #: Truth that belongs to the metric, in place of that of the batch.
     bound: Mapping[str, np.ndarray] = field(default_factory=dict)
     #: Whether baseline models are seen on some images only, since looking takes most of the time.
@@ -175,7 +177,7 @@ class Look:
 
     def missing(self, truth: Mapping[str, Any]) -> str:
         """Return the name of what a batch lacks, "" for nothing."""
-        return "" if self.reads[0] in truth or self.reads[0] in self.bound else self.reads[0]
+        return next((name for name in self.reads[:1] if name not in truth and name not in self.bound), "")
 
     def see(self, looking: Looking) -> Looked:
         """Return columns of the images."""

@@ -406,7 +406,7 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
 
     def _conclude(self, parts: Sequence[Rows], method: object = None) -> list[float]:
         """Join batches, record and warn once, and return the scores as Quantus does."""
-        rows = type(parts[0]).join(parts).kept()
+        rows: Any = type(parts[0]).join(parts).kept()
         found = self.score_rows(rows)
         scores, chance, reasons = found.of_call, found.mean_chance, found.reasons(found.path[0])
         if self.zero_is_undefined and rows.explained is False and not any(map(is_failure, reasons.items())):

@@ -402,8 +402,14 @@ class ConceptPredictions(Rows):
         about |= {"effect": TRAINING_MEAN if bank.absent_values is None else ABSENT_LEVEL}
         level = bank.mean_values(kind_of_values) if bank.absent_values is None else bank.absent_values
         linear = cast(nn.Linear, linear_part(bank.head))
-        head = make_linear(linear.weight, linear.bias, values.dtype, values.device)
-        of_rows = {"values": values, "predicted": predicted, "classes": predicted if own else self.classes}
+        head = linear
+        if linear.weight.dtype != values.dtype or linear.weight.device != values.device:
+            head = make_linear(linear.weight, linear.bias, values.dtype, values.device)
+        of_rows: dict[str, Any] = {
+            "values": values,
+            "predicted": predicted,
+            "classes": predicted if own else self.classes,
+        }
         tables = {**self.tables, "level": level.detach().to(values.dtype)}
         return replace(self, **of_rows, head=head, of_head={}, looks=looks or {}, banks=(), about=about, tables=tables)
 
@@ -435,10 +441,10 @@ class ConceptPredictions(Rows):
         named = {name: next(moved) for name in named}
         groups = {key: {name: next(moved) for name in group} for key, group in groups.items()}
         looks = {key: replace(look, columns=groups[f"look {key}"]) for key, look in self.looks.items()}
-        own: dict[str, Any] = {"truth": groups["truth"], "of_head": groups["of_head"], "looks": looks}
+        own = dict[str, Any](named) | {"truth": groups["truth"], "of_head": groups["of_head"], "looks": looks}
         if isinstance(level := self.tables.get("level"), Tensor):
             own["tables"] = {**self.tables, "level": level.cpu()}
-        return replace(self, **named, **own, head=_kept_head(self.head))
+        return replace(self, **own, head=_kept_head(self.head))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the rows, a linear head and the random banks as tensors by name, which safetensors can keep.
@@ -536,7 +542,8 @@ def _kept_head(head: nn.Module | None) -> nn.Module | None:
     linear = None if head is None else linear_part(head)
     if linear is None:
         return head
-    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+    bias: Tensor | None = linear.bias
+    bias = linear.weight.new_zeros(len(linear.weight)) if bias is None else bias
     weight, bias = to_host(linear.weight, bias)
     return make_linear(weight, bias, weight.dtype).eval()
 

@@ -72,6 +72,7 @@ class MetricScores:
         chance = (
             self.chance if np.ndim(self.chance) == 0 else np.broadcast_to(self.chance, self.values.shape)[:, places]
         )
+        interval = self.mean_interval
         by_class = self.by_class and ([self.by_class[0][place] for place in places], self.by_class[1])
         return replace(
             self,
@@ -80,7 +81,7 @@ class MetricScores:
             chance=chance,
             totals=None if self.totals is None else [self.totals[place] for place in places],
             reasons=lambda variant: self.reasons(places[variant]),
-            mean_interval=self.mean_interval and (lambda variant: self.mean_interval(places[variant])),
+            mean_interval=interval and (lambda variant: interval(places[variant])),
             path=(0,),
             by_class=by_class,
         )

@@ -48,7 +48,7 @@ RANDOM_MAPS = 200
 #: A value at or above which a concept is present: of all models, or by name.
 Thresholds = float | Mapping[str, float | None] | None
 #: How truth of samples is checked that several metrics read.
-CHECKS = {
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **{"labels": to_classes, "concept_labels": to_presence, "points": to_points},
     **{"added": to_numbers, "removed": to_numbers, "pairs": to_classes},
 }
@@ -661,8 +661,8 @@ def _knowing(rows: ConceptPredictions, more: Mapping[str, Any]) -> ConceptPredic
         elif name in TABLES:
             tables[name] = TABLES[name](name, in_order(name, value, names))
         else:
-            value = in_order(name, value, names)
-            samples[name] = torch.as_tensor(CHECKS[name](name, value) if name in CHECKS else np.asarray(value))
+            value, check = in_order(name, value, names), CHECKS.get(name)
+            samples[name] = torch.as_tensor(np.asarray(value) if check is None else check(name, value))
             check_shape(name, samples[name], ("N",), (len(rows),), more=True)
     return rows.knowing(tables=tables, truth=samples, about=about) if more else rows
 

@@ -103,6 +103,7 @@ class Chosen:
             return
         if lacks := own.missing(rows):
             # A baseline model may have shown no image to a look.
+            unseen = () if look is None else (*unseen, look.name)
             if metric.optional or (control is not None and lacks in unseen):
                 return
             of_model = f" for model {name!r}" if lacks in THRESHOLDS else ""
@@ -179,7 +180,7 @@ def scores_of(
         for scores, optional in each.scores(name, rows, baselines=baselines, control=control, dry=dry):
             fresh = []
             for place, fields in enumerate(scores.fields):
-                key = tuple(str((SCORE_COLUMNS | fields)[column]) for column in KEYS)
+                key = (*[str(fields.get(column, SCORE_COLUMNS[column])) for column in KEYS],)
                 if key not in known:
                     known.add(key)
                     fresh.append(place)

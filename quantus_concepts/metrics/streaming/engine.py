@@ -75,7 +75,7 @@ def predict_subjects(
                 kept["concept_labels"] = kept["concept_labels"].to(torch.uint8)
             for subject in subjects:
                 model = subject.model
-                rows, looking = _predict(subject, images, features, kept, kinds, number)
+                rows, own = _predict(subject, images, features, kept, kinds, number)
                 check_shape("values of the model", rows.values, ("B", "L"), (None, batches.n_concepts))
                 _check_classes(rows, batches.n_classes)
                 n_classes = n_classes or rows.about["n_classes"]
@@ -88,12 +88,13 @@ def predict_subjects(
                             "classes? Fit them to images of every class."
                         )
                 looking = Looking(
-                    *(model, rows, looking[0], looking[1], seen, shared),
+                    *(model, rows, own[0], own[1], seen, shared),
                     baselines=baselines and subject.control is None,
                 )
                 banks = [on_device(bank, rows.classes.device) for bank in subject.banks] if looks else ()
                 found = see_all(
-                    *(seen_of(subject.model, looks), looking, banks),
+                    *(seen_of(subject.model, looks), looking),
+                    banks,
                     start=number,
                     first=start,
                     stride=subject.stride if subject.control is not None else 1,
@@ -129,7 +130,7 @@ def _predict(
         # Backbones are kept as well: another one could get the id of a freed one.
         key = id(model.features)
         if key not in features:
-            features[key] = model.features, backbone_features(model, images)  # type: ignore[arg-type]
+            features[key] = model.features, backbone_features(model, images)
         own = features[key][1]
     else:
         # A model without features takes images itself, on its device and in its dtype.

@@ -21,7 +21,7 @@ from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.scores import MetricScores, Row
 from quantus_concepts.metrics.streaming.api import check_threshold, subjects_of, threshold_of
 from quantus_concepts.metrics.streaming.engine import Subject, predict_subjects
-from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
+from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, Check, ConceptBatches
 from quantus_concepts.metrics.streaming.table import KEYS, draws_table, mean_row, model_rows, names_of, score_table
 
 
@@ -154,12 +154,12 @@ def substitution_tables(
         predict_subjects(subjects, batches, looks, (), display_progressbar=display_progressbar)
         return [*_predictions(subjects, control, threshold)]
 
-    checks = dict.fromkeys(("added", "removed"), to_numbers)
+    checks: dict[str, Check] = dict.fromkeys(("added", "removed"), to_numbers)
     batches = ConceptBatches(loader, truth_of, given, checks, required=ADDED_REQUIRED, **sizes)
     predicted = predict(batches, [Moves()])
     first = predicted[0][2]
     known = {"class_names": truth_of.class_names, "concept_names": truth_of.concept_names}
-    items = names_of(first.knowing(about=first.about | known))
+    items = names_of(first.knowing(about={**first.about, **known}))
     about = AboutImages(
         labels=first.labels.numpy(),
         added=first.truth["added"].numpy(),

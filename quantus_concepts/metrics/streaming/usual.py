@@ -90,7 +90,9 @@ class UsualMetrics:
         if "concept_labels" in rows.truth:
             found += self._existence(rows, kinds, baselines=baselines)
         found += self._location(rows, kinds, baselines=baselines)
-        for per in ("concept", "class") if table is not None else ():
+        if table is None:
+            return found
+        for per in ("concept", "class"):
             found += [global_importance(rows, table, kinds, per, centred=of) for of in (False, True)]
             if "value" in kinds:
                 found.append(global_importance(rows, table, ["value"], per, centred=True, only_correct=False))

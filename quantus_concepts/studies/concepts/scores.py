@@ -104,7 +104,8 @@ class SeedScores:
         # Labels by class are CGIM's truth and fitted the directions: random banks are no baseline for it.
         if not data.by_class and data.class_concepts is not None:
             parts += [
-                _drawn(rows, data.class_concepts, draw, data.concept_names) for draw, rows in enumerate(self.controls)
+                _drawn(rows, data.class_concepts.numpy(), draw, data.concept_names)
+                for draw, rows in enumerate(self.controls)
             ]
         return pd.concat(parts, ignore_index=True)
 
