@@ -78,7 +78,7 @@ def evaluation(n_methods: int) -> Callable[[Any], Any]:
 def test_one_metric(name: str) -> None:
     model, _ = counts(forward)
     launches, waits = counts(lambda cbm: metrics()[name](cbm, IMAGES, CLASSES, a_batch=MAPS))
-    assert launches <= model + 40
+    assert launches <= model + 50
     assert waits <= 1
 
 
