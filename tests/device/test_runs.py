@@ -146,6 +146,7 @@ def of_package(metric: type) -> Run:
         truth = {
             **{"concept_labels": CONCEPT_LABELS[:n], "class_concepts": CLASS_CONCEPTS, "added": CLASSES[:n]},
             **{"points": POINTS[:n], "part_of_concept": PARTS, "counterpart": CHANGED[:n], "patched": CHANGED[:n]},
+            "network_classes": CLASSES[:n],
             **{"contrast_model": TinyConceptModel(1).to(device), "contrast_labels": predicted(1, IMAGES[:n])},
         }
         arguments = named_arguments(metric, metric_arguments(IMAGES[:n], np.random.default_rng(0)) | truth)
