@@ -428,8 +428,8 @@ def main() -> None:
     rows = [*intervals(n), *of_votes(n // 2), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
     print(markdown(rows))
     print(
-        f"\nReplicates: {n:,}; half for `compare` of 0 and 1 and for votes, a fifth for CGIM and concept AUC, twice for "
-        "TCAV (an eighth by SVM)."
+        f"\nReplicates: {n:,}; half for `compare` of 0 and 1 and for votes, a fifth for CGIM and concept AUC, "
+        "twice for TCAV (an eighth by SVM)."
     )
 
 

@@ -41,7 +41,9 @@ def concept_model(device: torch.device, seed: int = 0) -> SharingConceptModel:
 def cbm(device: torch.device) -> PostHocCBM:
     model = TinyConceptModel()
     bank = ConceptBank(model.concept_predictor.cavs)
-    return PostHocCBM(model.features, bank, model.head).eval().to(device)
+    cbm = PostHocCBM(model.features, bank, model.head).eval()
+    cbm.absent_values = torch.zeros(len(bank))
+    return cbm.to(device)
 
 
 def predicted(seed: int, images: np.ndarray) -> np.ndarray:

@@ -407,7 +407,7 @@ def image_scores(
 ) -> dict[str, tuple[Tensor, bool]]:
     """Return the scores (N,) of the images that are known by name, and whether the lowest is the worst."""
     scores: dict[str, tuple[Tensor, bool]] = {}
-    ranked, logits = views.parts, views.logits
+    ranked, logits = views.ranking, views.logits
     shares = logits.softmax(1)
     if labels is not None:
         # Undefined, and so last, where the prediction is right.

@@ -37,7 +37,9 @@ def concept_model() -> PostHocCBM:
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU())
     bank = ConceptBank(torch.randn(N_CONCEPTS, 8))
-    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES), values="raw").eval()
+    cbm = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES), values="raw").eval()
+    cbm.absent_values = torch.zeros(N_CONCEPTS)
+    return cbm
 
 
 def metrics() -> dict[str, Any]:
@@ -76,7 +78,7 @@ def evaluation(n_methods: int) -> Callable[[Any], Any]:
 def test_one_metric(name: str) -> None:
     model, _ = counts(forward)
     launches, waits = counts(lambda cbm: metrics()[name](cbm, IMAGES, CLASSES, a_batch=MAPS))
-    assert launches <= model + 40
+    assert launches <= model + 50
     assert waits <= 1
 
 

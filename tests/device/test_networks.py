@@ -72,7 +72,9 @@ def test_concept_models_over_every_factory(family: str, held: Callable[[Work], N
     def work(device: torch.device) -> Any:
         backbone = factory(build().eval().to(device))
         bank = ConceptBank.random(N_CONCEPTS, backbone.channels)
-        cbm = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES).eval()).to(device)
+        cbm = PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES).eval())
+        cbm.absent_values = torch.zeros(N_CONCEPTS)
+        cbm.to(device)
         return explained(cbm) | {"embedded": embed(backbone, [torch.from_numpy(IMAGES)])}
 
     held(work)

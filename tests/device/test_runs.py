@@ -64,7 +64,7 @@ from device_inputs import (
     small_network,
 )
 from functional.test_lists_and_arrays import CALLS
-from metric_inputs import metric_arguments, named_arguments
+from metric_inputs import OF_SEVERAL_CLASSES, metric_arguments, named_arguments
 from quantus_concepts import (
     AVAILABLE_METRICS,
     CEM,
@@ -113,7 +113,7 @@ def on_images(metric: Callable[[int], Any], classes: np.ndarray | None = None) -
     return run
 
 
-def on_concepts(metric: Callable[[int], Any]) -> Run:
+def on_concepts(metric: Callable[[int], Any], classes: np.ndarray | None = None) -> Run:
     """A metric of concept attributions, on the head."""
 
     def run(device: torch.device, n: int) -> Any:
@@ -121,7 +121,8 @@ def on_concepts(metric: Callable[[int], Any]) -> Run:
         with torch.no_grad():
             values = TinyConceptModel().concept_predictor(torch.from_numpy(IMAGES[:n])).numpy()
         explain = explain_func(InputXGradient, batch_size=BATCH)
-        return metric(n)(model.head, values, predicted(0, IMAGES[:n]), explain_func=explain, batch_size=BATCH)
+        targets = predicted(0, IMAGES[:n]) if classes is None else classes[:n]
+        return metric(n)(model.head, values, targets, explain_func=explain, batch_size=BATCH)
 
     return run
 
@@ -145,11 +146,13 @@ def of_package(metric: type) -> Run:
         truth = {
             **{"concept_labels": CONCEPT_LABELS[:n], "class_concepts": CLASS_CONCEPTS, "added": CLASSES[:n]},
             **{"points": POINTS[:n], "part_of_concept": PARTS, "counterpart": CHANGED[:n], "patched": CHANGED[:n]},
+            "network_classes": CLASSES[:n],
             **{"contrast_model": TinyConceptModel(1).to(device), "contrast_labels": predicted(1, IMAGES[:n])},
         }
         arguments = named_arguments(metric, metric_arguments(IMAGES[:n], np.random.default_rng(0)) | truth)
         kind = on_images if DataType.IMAGE in metric.data_applicability else on_concepts  # type: ignore[attr-defined]
-        return kind(lambda _: metric(**arguments))(device, n)
+        classes = CLASSES if metric.__name__ in OF_SEVERAL_CLASSES else None
+        return kind(lambda _: metric(**arguments), classes)(device, n)
 
     return run
 

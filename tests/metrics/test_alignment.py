@@ -52,6 +52,7 @@ def make_model(class_names: list[str] | None = None, names: list[str] | None = N
     head = nn.Linear(4, 4)
     head.weight.data, head.bias.data = torch.eye(4), torch.zeros(4)
     model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(4), names=names), head).eval()
+    model.absent_values = torch.zeros(4)
     model.class_names = class_names
     return model
 

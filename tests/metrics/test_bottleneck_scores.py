@@ -109,7 +109,7 @@ def test_shares_of_wrong_labels_stand_beside_leakage_and_ceiling() -> None:
     # Ten further concepts at random: nearly every image has its own row.
     extra = torch.rand(N, 12, generator=torch.Generator().manual_seed(3)) < 0.5
     wide = torch.cat([CONCEPTS, extra.long()], 1)
-    bank = ConceptBank(torch.eye(18, 6))
+    bank = ConceptBank(torch.eye(6).repeat(3, 1))
     unique = PostHocCBM(nn.Identity(), bank, nn.Linear(18, N_CLASSES), values="raw")
     means = score_concepts(unique, [(HONEST, CLASSES, wide)], [ConceptSetCeiling()]).set_index("metric")
     found = means.loc["concept-set ceiling as wrong labels"]

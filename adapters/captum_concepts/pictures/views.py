@@ -14,7 +14,7 @@ from captum_concepts.backbones.backbone import Backbone, Normalisation, own_norm
 from captum_concepts.bank.directions import describe_weak
 from captum_concepts.models.bottleneck import BottleneckLayer
 from captum_concepts.models.chain import ConceptChain, ConceptLayer
-from captum_concepts.models.effects import GIVE_LEVEL, concept_effects, effect_level, over_mean
+from captum_concepts.models.effects import GIVE_LEVEL, concept_effects, effect_level, named_effects, over_mean
 from captum_concepts.support.checks import check_finite, check_logits, check_names, check_shape, to_tensor
 from captum_concepts.support.running import (
     at_least_float32,
@@ -70,6 +70,7 @@ class ClassViews(ConceptViews):
     random_parts: Tensor | None = None  # (N, 2): of what they do for the predicted class (`parts`), likewise
     effects: Tensor | None = None  # (N, L): what the predicted class loses without each concept, if the level is known
     level: str = ""  # what effects are counted from: "absent level" or "training mean"
+    absent: Tensor | None = None  # (L,) or (): that level
 
     @property
     def predicted(self) -> Tensor:
@@ -90,6 +91,13 @@ class ClassViews(ConceptViews):
     def parts(self) -> Tensor:
         """What each concept (N, L) does for the predicted class: its effect, or its contribution without a level."""
         return self.importance(self.kind)
+
+    @property
+    def ranking(self) -> Tensor:
+        """The importance (N, L) by which metrics name concepts: what they do for the class, absences last."""
+        if self.effects is None or self.absent is None:
+            return self.contributions
+        return named_effects(self.effects, self.values, self.absent)
 
     def totals(self, kind: str) -> Tensor:
         """Return what the parts (N,) of a kind are of: the logit of the predicted class, for effects less the mean."""
@@ -120,7 +128,7 @@ def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 6
     values = torch.cat([part["values"] for part in parts])
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0] if name != "values"}
     margins = getattr(layer, "values", "") == "margin"
-    level = effect_level(model)[1]
+    absent, level = effect_level(model)
     threshold = 0.5 if getattr(model, "bounded", False) else 0.0 if margins else None
     return ClassViews(
         images=images,
@@ -128,6 +136,7 @@ def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 6
         **joined,
         names=check_names(getattr(layer, "names", None), values.shape[1]),
         level=level,
+        absent=None if absent is None else absent.detach().cpu(),
         threshold=threshold,
         map_threshold=None if threshold is None or not isinstance(model, ConceptChain) else 0.0,
         weak=describe_weak(layer.p_values, layer.test_accuracy)

@@ -436,15 +436,18 @@ class ConceptPredictions(Rows):
         named = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         groups = {"truth": self.truth, "of_head": self.of_head}
         groups |= {f"look {key}": look.columns for key, look in self.looks.items()}
+        groups |= {"head": _linear_parts(self.head)}
+        groups |= {"level": {name: of for name, of in self.tables.items() if isinstance(of, Tensor)}}
         every = [*named.values(), *(value for group in groups.values() for value in group.values())]
         moved = iter(to_host(*every))
         named = {name: next(moved) for name in named}
         groups = {key: {name: next(moved) for name in group} for key, group in groups.items()}
         looks = {key: replace(look, columns=groups[f"look {key}"]) for key, look in self.looks.items()}
         own = dict[str, Any](named) | {"truth": groups["truth"], "of_head": groups["of_head"], "looks": looks}
-        if isinstance(level := self.tables.get("level"), Tensor):
-            own["tables"] = {**self.tables, "level": level.cpu()}
-        return replace(self, **own, head=_kept_head(self.head))
+        own |= {"tables": {**self.tables, **groups["level"]}}
+        if linear := groups["head"]:
+            own["head"] = make_linear(linear["weight"], linear["bias"], linear["weight"].dtype).eval()
+        return replace(self, **own)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the rows, a linear head and the random banks as tensors by name, which safetensors can keep.
@@ -538,14 +541,13 @@ def _facts(rows: ConceptPredictions) -> list[tuple[str, Any]]:
     return [*columns, *rows.about.items(), ("tables", sorted(rows.tables)), *sorted(tables)]
 
 
-def _kept_head(head: nn.Module | None) -> nn.Module | None:
+def _linear_parts(head: nn.Module | None) -> dict[str, Tensor]:
+    """Return weight (K, L) and bias (K,) of a linear head; nothing of another one."""
     linear = None if head is None else linear_part(head)
     if linear is None:
-        return head
+        return {}
     bias: Tensor | None = linear.bias
-    bias = linear.weight.new_zeros(len(linear.weight)) if bias is None else bias
-    weight, bias = to_host(linear.weight, bias)
-    return make_linear(weight, bias, weight.dtype).eval()
+    return {"weight": linear.weight, "bias": linear.weight.new_zeros(len(linear.weight)) if bias is None else bias}
 
 
 def frozen_head(head: nn.Module | None) -> nn.Module | None:

@@ -12,7 +12,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from captum_concepts.support.checks import check_range, check_shape, check_whole, to_array, to_points, to_presence
+from captum_concepts.support.checks import (
+    check_range,
+    check_shape,
+    check_whole,
+    to_array,
+    to_numpy,
+    to_points,
+    to_presence,
+)
 from captum_concepts.support.running import warn_user
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts.cgim import CGIM
@@ -466,7 +474,7 @@ class Pass:
             "fitted_concepts": getattr(model, "training_concepts", None),
             "accuracy_of_directions": getattr(bank, "test_accuracy", None),
         }
-        tables = {name: np.asarray(value) for name, value in known.items() if value is not None}
+        tables = {name: to_numpy(value) for name, value in known.items() if value is not None}
         tables |= {name: value for name, value in rows.tables.items() if name == "level"}
         about = {
             **rows.about,

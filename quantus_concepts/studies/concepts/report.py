@@ -214,7 +214,7 @@ def without_verdict(compared: pd.DataFrame, models: Collection[str]) -> pd.DataF
     of_them = (compared["a"].isin(models) | compared["b"].isin(models)) & (compared["metric"] != ACCURACY)
     of_place = (compared["metric"] == PART_SPECIFICITY) | (compared["b"] == OTHER_PARTS)
     if "explanation" in compared:
-        of_place |= compared["explanation"].fillna("").isin([*RANKINGS][1:])
+        of_place |= compared["explanation"].isin([*RANKINGS][1:])
     verdict = np.select([of_place, of_them], [UNKNOWN, NO_VERDICT], "")
     of_classes = compared["metric"] == CGIM_CORRELATION
     numbers = {name: compared[name].mask(of_classes) for name in ("value_a", "value_b")}

@@ -130,11 +130,14 @@ class SeedScores:
 
     def _scored(self, *, per_image: bool = False) -> pd.DataFrame:
         """Return the table of all metrics."""
-        models, thresholds = self.models, self.run.settings.thresholds
         return score_predictions(
-            models,
+            self.models,
             self._metrics(),
-            value_threshold={name: of for name, of in thresholds.items() if name in (*models, RANDOM)},
+            value_threshold={
+                name: threshold
+                for name, threshold in self.run.settings.thresholds.items()
+                if name in self.models or name == RANDOM
+            },
             controls={RANDOM: self.controls},
             per_image=per_image,
         )

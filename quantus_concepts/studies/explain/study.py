@@ -22,7 +22,7 @@ from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.chain import make_linear
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
-from captum_concepts.support.files import image_files, list_some, printable
+from captum_concepts.support.files import image_files, printable
 from captum_concepts.support.images import image_head, load_pixels
 from captum_concepts.support.running import progress, tensor_output
 from captum_concepts.texts import readable_name
@@ -273,12 +273,6 @@ def _of_folder(source: Source, concepts: Path) -> tuple[Any, Photographs]:
         seed=source.seed,
         display_progressbar=source.progress,
     )
-    same = [name for name, vector in zip(bank.names, bank.cavs, strict=True) if not vector.norm() > 0]
-    if same:
-        raise ValueError(
-            f"Expected the images of {list_some(same)} to differ from the random images but the network sees the same "
-            "in all of them, so that no direction separates them. Replace the images."
-        )
     middle = _middle(source, concepts, backbone, photographs)
     return _with_classes(backbone, bank, classifier, names, middle, source), photographs
 

@@ -105,7 +105,7 @@ def test_labels_shuffled_among_the_concepts_score_their_density(oracle, train, t
     samples = [shuffled(test[index]) for index in range(len(test))]
     scores = scored(oracle, test, train, loader=sample_loader(samples, 100))
     density = scores["density", "", 0, 0, ""].mean()
-    for importance in ("weight", "value", "contribution"):
+    for importance in ("weight", "value", "contribution", "effect"):
         # At 99 %, given the deviation of one draw.
         half = 2.5758 * math.sqrt(density * (1 - density) / len(test))
         assert abs(scores["CEM", importance, 1, 0, ""].mean() - density) < half
@@ -115,7 +115,7 @@ def test_the_honest_baselines_lie_between_chance_and_the_oracle(oracle, train, t
     scores = scored(oracle, test, train)
     for name in ("parts of another image", "centred Gaussian"):
         for alpha in ALPHAS:
-            baseline = np.nanmean(scores["CLM", "contribution", 5, alpha, name])
+            baseline = np.nanmean(scores["CLM", "effect", 5, alpha, name])
             # Birds stand in the middle: their parts are found better than a point anywhere, and not always.
             assert alpha / 12 < baseline < 0.99
 
