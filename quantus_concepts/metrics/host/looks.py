@@ -114,9 +114,8 @@ class Looking:
         rows = torch.as_tensor(places)
         other = copy.copy(self)
         other.rows, other.shared = self.rows[rows], {}
-        other.images, other.features = (
-            None if part is None else part[rows.to(part.device)] for part in (self.images, self.features)
-        )
+        other.images = self.images[rows.to(self.images.device)]
+        other.features = None if self.features is None else self.features[rows.to(self.features.device)]
         other.truth = {name: value[rows] for name, value in self.truth.items()}
         return other
 
