@@ -449,13 +449,16 @@ def head_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
 
 def with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
     """Return scores with an undefined one for each concept left out, where there is one for each concept."""
-    by_concept = scores[(scores["item_kind"] == "concept") & (kinds_of_rows(scores) == SCORE)]
+    kinds = kinds_of_rows(scores)
+    by_concept = scores[(scores["item_kind"] == "concept") & (kinds == SCORE)]
     if not left_out or by_concept.empty:
         return scores
     what = by_concept["what"].replace(SCORE, ITEM)
     undefined = by_concept.assign(what=what, value=np.nan, low=np.nan, high=np.nan, chance=np.nan, n=0, undefined=1)
     means = scores.index.isin(by_concept.index)
     scores = scores.assign(undefined=scores["undefined"] + len(left_out) * means)
+    # Some means are of concepts that have no rows of their own.
+    undefined = undefined[undefined["metric"].isin(scores.loc[kinds == ITEM, "metric"])]
     return pd.concat([scores, *(undefined.assign(item=name) for name in left_out)])
 
 
