@@ -112,6 +112,6 @@ def as_number(cell: str) -> float:
         return math.nan
 
 
-def bad_line(path: Path, line: int, expected: str, text: str) -> ValueError:
+def bad_line(path: Path, line: int, expected: str, text: str, unit: str = "line") -> ValueError:
     """Return an error that names the line of a file."""
-    return ValueError(f"{path}, line {line}: expected {expected} but got {quote(text)}.")
+    return ValueError(f"{path}, {unit} {line}: expected {expected} but got {quote(text)}.")

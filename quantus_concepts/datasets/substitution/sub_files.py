@@ -106,7 +106,7 @@ def read_substitution_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
                 raise ValueError(f"its {name} are {shorten(kind)}, expected whole numbers")
         parts, n_in_groups = [np.empty((0, 2), dtype=np.int64)], []
         for group in range(file.num_row_groups):
-            _check_pages(path, file, group, (ATTRIBUTE, BIRD))
+            check_pages(path, file, group, (ATTRIBUTE, BIRD))
             # What the header says of the number of rows is not believed.
             n_in_groups.append(0)
             for batch in file.iter_batches(_BATCH, [group], [ATTRIBUTE, BIRD], use_threads=False):
@@ -132,7 +132,7 @@ def read_images(path: Path, group: int) -> pyarrow.ChunkedArray:
     # One after another: what the header says of their size is not believed.
     images, size = [], 0
     with open_parquet(path) as file:
-        _check_pages(path, file, group, (_BYTES,))
+        check_pages(path, file, group, (_BYTES,))
         for batch in file.iter_batches(1, [group], [_BYTES], use_threads=False):
             images.append(batch.column(IMAGE))
             size += batch.nbytes
@@ -141,7 +141,7 @@ def read_images(path: Path, group: int) -> pyarrow.ChunkedArray:
     return arrow().chunked_array(images)
 
 
-def _check_pages(path: Path, file: ParquetFile, group: int, names: Sequence[str]) -> None:
+def check_pages(path: Path, file: ParquetFile, group: int, names: Sequence[str]) -> None:
     """Raise if the pages of columns are too large, before they are unpacked; sizes in the footer may be wrong."""
     about = file.metadata.row_group(group)
     total = 0
@@ -172,12 +172,12 @@ def decode_image(stored: pyarrow.ChunkedArray, row: int, path: Path) -> Tensor:
 
 
 @contextmanager
-def open_parquet(path: Path) -> Iterator[ParquetFile]:
+def open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[ParquetFile]:
     """Open a Parquet file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
     parquet = arrow("pyarrow.parquet")
     check_plain_file(path, "Parquet file")
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, read_dictionary=[*dictionaries]) as file:
             yield file
     except Exception as error:  # a damaged file fails in any way
         raise ValueError(f"Parquet file {path} cannot be read ({reason_of(error)}).") from error
