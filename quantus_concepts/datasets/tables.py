@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ from quantus_concepts.datasets.substitution.sub_files import MAX_ROWS, arrow, ch
 
 #: Characters of a cell, as Python's reader of CSV has it.
 MAX_CELL = 131_072
+#: Cells of a Parquet file, and labels that are made of them: a file of a few kB may claim thousands of millions.
+MAX_CELLS = 50_000_000
 #: Rows of a Parquet file read at a time.
 _BATCH = 2**16
 #: What pandas writes for a missing number, beside nothing.
@@ -41,31 +43,46 @@ class TextTable(NamedTuple):
         return self._replace(numbers=[self.numbers[i] for i in rows], columns=columns)
 
 
-def read_table(path: Path, choose: Callable[[list[str]], list[str]]) -> TextTable:
-    """Read those columns of a table that a function of its header chooses."""
-    table = _read_parquet(path, choose) if path.suffix.lower() in (".parquet", ".pq") else _read_csv(path, choose)
+def read_header(path: Path) -> list[str]:
+    """Return the names of the columns of a table, without those that have none."""
+    if _is_parquet(path):
+        with open_parquet(path) as file:
+            header = list(file.schema_arrow.names)
+    else:
+        header = next(csv_rows(path), (1, []))[1]
+    # The index that pandas writes has no name.
+    names = [name for name in header if name]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{path}: expected columns of different names but got {list_some(map(quote, twice))} twice.")
+    return names
+
+
+def read_columns(path: Path, names: Sequence[str]) -> TextTable:
+    """Read some of the columns of a table, which has at least one row."""
+    table = _read_parquet(path, names) if _is_parquet(path) else _read_csv(path, names)
     if not table.numbers:
         raise ValueError(f"{path}: expected at least one row but the table has none.")
     return table
 
 
-def _read_csv(path: Path, choose: Callable[[list[str]], list[str]]) -> TextTable:
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def _read_csv(path: Path, names: Sequence[str]) -> TextTable:
     rows = csv_rows(path)
-    _, header = next(rows, (1, []))
-    names = choose(_checked_header(path, header))
-    places = [header.index(name) for name in names]
-    numbers, columns = [], {name: [] for name in names}  # type: tuple[list[int], dict[str, list[str]]]
+    _, header = next(rows)
+    places = {name: header.index(name) for name in names}
+    numbers: list[int] = []
+    columns: dict[str, list[str]] = {name: [] for name in names}
     for number, cells in rows:
         numbers.append(number)
-        for name, place in zip(names, places, strict=True):
-            columns[name].append("" if cells[place].lower() in _MISSING else cells[place])
+        for name, place in places.items():
+            columns[name].append(_as_text(cells[place]))
     return TextTable(path, "line", numbers, columns)
 
 
-def _read_parquet(path: Path, choose: Callable[[list[str]], list[str]]) -> TextTable:
-    with open_parquet(path) as file:
-        header = list(file.schema_arrow.names)
-    names = choose(_checked_header(path, header))
+def _read_parquet(path: Path, names: Sequence[str]) -> TextTable:
     columns: dict[str, list[str]] = {name: [] for name in names}
     n_rows = 0
     # As dictionaries, since a long text that all rows share would be copied for each row.
@@ -75,21 +92,13 @@ def _read_parquet(path: Path, choose: Callable[[list[str]], list[str]]) -> TextT
         for group in range(file.num_row_groups):
             check_pages(path, file, group, names)
             # The header's number of rows is not trusted.
-            for batch in file.iter_batches(_BATCH, [group], names, use_threads=False):
+            for batch in file.iter_batches(_BATCH, [group], [*names], use_threads=False):
                 n_rows += len(batch)
-                if n_rows > MAX_ROWS:
-                    raise ValueError(f"it has more than {MAX_ROWS:,} rows")
+                if n_rows > MAX_ROWS or n_rows * len(names) > MAX_CELLS:
+                    raise ValueError(f"it has more than {MAX_ROWS:,} rows, or more than {MAX_CELLS:,} cells")
                 for name in names:
                     columns[name] += _as_texts(name, batch.column(name))
     return TextTable(path, "row", list(range(1, n_rows + 1)), columns)
-
-
-def _checked_header(path: Path, header: list[str]) -> list[str]:
-    # The index that pandas writes has no name.
-    names = [name for name in header if name]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{path}: expected columns of different names but got {list_some(map(quote, twice))} twice.")
-    return names
 
 
 def _check_kind(name: str, kind: Any) -> None:

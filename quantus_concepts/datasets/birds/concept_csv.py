@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
@@ -19,12 +19,16 @@ from quantus_concepts.datasets.base import SPLITS, check_test_share
 from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
 from quantus_concepts.datasets.birds.concept_folder import ConceptTable, class_shares, draw_training
 from quantus_concepts.datasets.folders import as_number, check_there, inside
-from quantus_concepts.datasets.tables import TextTable, read_table
+from quantus_concepts.datasets.tables import MAX_CELLS, TextTable, read_columns, read_header
 from quantus_concepts.datasets.transforms import Transform
 
-IMAGE_NAMES = ("image", "image_path", "img_path", "filename", "file", "path", "derm")
-CLASS_NAMES = ("class", "label", "diagnosis")
-SPLIT_NAMES = ("split",)
+#: Names by which a column is found that no argument names.
+USUAL = {
+    "image": ("image", "image_path", "img_path", "filename", "file", "path", "derm"),
+    "label": ("class", "label", "diagnosis"),
+    "split_column": ("split",),
+}
+BOX = ("x", "y", "width", "height")
 UNKNOWN = ("images", "concepts")
 TRAINING = ("train", "training")
 #: A column of more different texts, or of longer ones, holds notes or numbers of patients.
@@ -88,8 +92,8 @@ class ConceptCSV(AnnotatedImages):
     ----------
     image_paths : list of Path
         The N image files.
-    rows : list of int
-        The N rows of the table, from 0: ``pandas.read_csv(table).iloc[data.rows]`` has the other columns.
+    mask_paths : list of Path or None
+        Their masks, with `mask`.
 
     Raises
     ------
@@ -103,14 +107,12 @@ class ConceptCSV(AnnotatedImages):
 
     Examples
     --------
-    >>> from pathlib import Path
+    >>> import pandas as pd
     >>> from quantus_concepts.datasets import ConceptCSV
-    >>> rows = [
-    ...     "image,class,ground,tree",
-    ...     "beach/0.png,beach,sand,0",
-    ...     "forest/0.png,forest,moss,1",
-    ... ]
-    >>> _ = Path("images.csv").write_text("\\n".join(rows))
+    >>> table = pd.DataFrame(
+    ...     {"image": ["beach/0.png", "forest/0.png"], "class": ["beach", "forest"]}
+    ... )
+    >>> table.assign(ground=["sand", "moss"], tree=[0, 1]).to_csv("images.csv", index=False)
     >>> data = ConceptCSV("images.csv", images="scenes", image_size=32)
     >>> data.class_names, data.concept_names
     (['beach', 'forest'], ['ground::moss', 'ground::sand', 'tree'])
@@ -139,63 +141,29 @@ class ConceptCSV(AnnotatedImages):
         check_test_share(test_share)
         if unknown is not None:
             check_choice("unknown", unknown, UNKNOWN)
-        if box is not None and (isinstance(box, str) or len(box) != 4):
-            raise ValueError(f"Expected argument `box` to name the columns of x, y, width and height but got {box!r}.")
         super().__init__(transform, image_size)
         path = check_file("table", table, "a CSV or Parquet file")
         self.root = path.parent if images is None else check_folder("images", images, "the folder of the images")
         self.split = split
-        others = [*(box or ()), *([mask] if mask is not None else [])]
-        roles: dict[str, str | None] = {}
-        names: list[str] = []
+        roles = _find_roles(path, image=image, label=label, split_column=split_column, box=box, mask=mask)
+        columns = _find_concepts(path, concepts, roles)
+        cells = read_columns(path, [*dict.fromkeys([*roles.values(), *columns])])
+        cells, values = _leave_unknown_out(cells, *_spread(cells, columns), columns, unknown)
 
-        def choose(header: list[str]) -> list[str]:
-            roles["image"] = _find_column("image", image, IMAGE_NAMES, header)
-            roles["label"] = _find_column("label", label, CLASS_NAMES, header)
-            optional = split_column is None and not any(name in header for name in SPLIT_NAMES)
-            roles["split"] = None if optional else _find_column("split_column", split_column, SPLIT_NAMES, header)
-            for name in others:
-                check_choice("mask" if name == mask else "box", name, header)
-            used = [name for name in (*roles.values(), *others) if name is not None]
-            if concepts is None:
-                names.extend(name for name in header if name not in used)
-            else:
-                names.extend(header[j] for j in find_names("concepts", header, concepts))
-            if not names or set(names) & set(used):
-                raise ValueError(
-                    f"Expected argument `concepts` to name columns of {path} that are not of images, classes, splits, "
-                    f"boxes or masks but got {list_some(map(quote, names)) or 'none'}."
-                )
-            return [*dict.fromkeys([*used, *names])]
-
-        cells = read_table(path, choose)
-        values = ConceptTable(*_spread(cells, names), per_class=False)
-        kept, columns = _known(cells, values, names, unknown)
-        cells = cells.select(kept)
-        values = ConceptTable([values.names[j] for j in columns], values.values[np.ix_(kept, columns)], False)
-        boxes = None if box is None else _read_boxes(cells, box)
-        files = _read_paths(cells, str(roles["image"]), self.root)
-        _check_once(cells, files, boxes)
-        self.class_names, classes = _read_classes(cells, str(roles["label"]))
-        if roles["split"] is None:
-            if split is not None:
-                check_choice("split", split, SPLITS)
-            is_training = draw_training(classes, len(self.class_names), test_share, seed)
-            of_split = is_training == (split == "train")
-        else:
-            splits = cells.columns[roles["split"]]
-            _refuse_empty(cells, roles["split"])
-            if split is not None:
-                check_choice("split", split, sorted(set(splits)))
+        self.class_names, classes = _read_classes(cells, roles["label"])
+        if split_column := roles.get("split_column"):
+            splits = _filled(cells, split_column)
             is_training = np.array([text.lower() in TRAINING for text in splits])
-            of_split = np.array([text == split for text in splits])
-        chosen = np.arange(len(files)) if split is None else np.flatnonzero(of_split)
+            kinds, of_split = sorted(set(splits)), np.array(splits) == split
+        else:
+            is_training = draw_training(classes, len(self.class_names), test_share, seed)
+            kinds, of_split = [*SPLITS], is_training == (split == "train")
+        if split is not None:
+            check_choice("split", split, kinds)
+        chosen = np.arange(len(classes)) if split is None else np.flatnonzero(of_split)
         if not chosen.size:
             raise ValueError(f"Expected images for split {split!r} in {path} but there are none.")
 
-        self.rows = [kept[i] for i in chosen]
-        self.image_paths = [files[i] for i in chosen]
-        check_there(self.image_paths, f"the images that {path} names in {self.root}")
         self.concept_names = values.names
         self.labels = torch.from_numpy(classes[chosen])
         self.concept_labels = torch.from_numpy(values.values[chosen].astype(np.float32))
@@ -206,14 +174,20 @@ class ConceptCSV(AnnotatedImages):
         self.part_names = []
         self.part_of_concept = torch.full((len(values.names),), -1)
         self.points = torch.zeros(len(chosen), 0, 1, 2)
-        self.mask_paths: list[Path] | None = None
-        if mask is not None:
-            masks = _read_paths(cells, mask, self.root)
-            self.mask_paths = [masks[i] for i in chosen]
-            check_there(self.mask_paths, f"the masks that {path} names in {self.root}")
+        # Paths and boxes of the whole table are checked, and that files are there in this split.
+        boxes = None if box is None else _read_boxes(cells, box)
+        self.image_paths = self._find_files(cells, roles["image"], chosen)
+        _check_once(cells, cells.columns[roles["image"]], boxes)
+        self.mask_paths = None if mask is None else self._find_files(cells, mask, chosen)
         self._boxes = None if boxes is None else [boxes[i] for i in chosen]
         self._check_boxes(cells.select(chosen.tolist()))
         self._check_sizes()
+
+    def _find_files(self, cells: TextTable, column: str, chosen: np.ndarray) -> list[Path]:
+        paths = [inside(self.root, name, cells.place(row)) for row, name in enumerate(cells.columns[column])]
+        paths = [paths[i] for i in chosen]
+        check_there(paths, f"the files that column {quote(column)} of {cells.path} names in {self.root}")
+        return paths
 
     def load_mask(self, index: int) -> Tensor:
         """Read the mask of an image, cut, scaled and transformed as the image.
@@ -282,31 +256,64 @@ class ConceptCSV(AnnotatedImages):
                 raise cells.bad_row(i, f"a box inside the image, {columns} wide and {rows} high,", box)
 
 
-def _find_column(argument: str, name: str | None, usual: Sequence[str], header: list[str]) -> str:
-    """Return a column by its name, or the one that bears a usual name."""
-    if name is not None:
-        check_choice(argument, name, header)
-        return name
-    there = [column for column in usual if column in header]
-    if len(there) != 1:
-        got = f"several: {there}" if there else f"none among {list_some(map(quote, header))}"
+def _find_roles(path: Path, box: Sequence[str] | None, mask: str | None, **named: str | None) -> dict[str, str]:
+    """Return the columns of a table by what they are, all but the concepts."""
+    header = read_header(path)
+    roles = {}
+    for argument, usual in USUAL.items():
+        name = named[argument]
+        there = [column for column in usual if column in header] if name is None else [name]
+        if name is not None:
+            check_choice(argument, name, header)
+        elif argument == "split_column" and not there:
+            continue
+        elif len(there) != 1:
+            got = f"several: {there}" if there else f"none among {list_some(map(quote, header))}"
+            raise ValueError(
+                f"Expected argument `{argument}` to name a column of {path}, or one to be named one of {[*usual]}, but "
+                f"got {got}."
+            )
+        roles[argument] = there[0]
+    if box is not None:
+        if isinstance(box, str) or len(box) != len(BOX):
+            raise ValueError(f"Expected argument `box` to name the columns of {', '.join(BOX)} but got {box!r}.")
+        for side, name in zip(BOX, box, strict=True):
+            check_choice("box", name, header)
+            roles[side] = name
+    if mask is not None:
+        check_choice("mask", mask, header)
+        roles["mask"] = mask
+    return roles
+
+
+def _find_concepts(path: Path, concepts: str | Sequence[str | int] | None, roles: dict[str, str]) -> list[str]:
+    header, taken = read_header(path), set(roles.values())
+    if concepts is None:
+        names = [name for name in header if name not in taken]
+    else:
+        names = [header[j] for j in find_names("concepts", header, concepts)]
+    if not names or taken & set(names):
         raise ValueError(
-            f"Expected one column of the table to be named one of {[*usual]} but got {got}. Pass `{argument}`."
+            f"Expected argument `concepts` to name columns of {path} other than {sorted(taken)}, which are something "
+            f"else, but got {list_some(map(quote, names)) or 'none'}."
         )
-    return there[0]
+    return names
 
 
 def _spread(table: TextTable, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Return the concepts of columns and their labels (N, L), NaN where unknown."""
-    names, labels = [], []
+    names: list[str] = []
+    labels: list[np.ndarray] = []
     for column in columns:
         cells = table.columns[column]
         texts = sorted(set(cells) - {""})
+        if len(names) * len(cells) > MAX_CELLS:
+            raise ValueError(
+                f"{table.path}: expected at most {MAX_CELLS:,} labels but got more. Give fewer `concepts`."
+            )
         truth = {text: _TRUTH.get(text.lower(), as_number(text)) for text in texts}
         numbers = [text for text in texts if not np.isnan(truth[text])]
-        if not texts:
-            raise ValueError(f"{table.path}: expected labels in column {quote(column)} but all its cells are empty.")
-        if numbers:
+        if numbers or not texts:
             for row, cell in enumerate(cells):
                 if cell and truth[cell] not in (0, 1):
                     expected = (
@@ -314,67 +321,64 @@ def _spread(table: TextTable, columns: Sequence[str]) -> tuple[list[str], np.nda
                     )
                     raise table.bad_row(row, expected, cell)
             names.append(column)
-            labels.append([truth.get(cell, np.nan) for cell in cells])
+            labels.append(np.array([truth.get(cell, np.nan) for cell in cells]))
             continue
         if len(texts) > MAX_VALUES or max(map(len, texts)) > MAX_LENGTH:
             raise ValueError(
                 f"{table.path}: expected at most {MAX_VALUES} different texts of at most {MAX_LENGTH} characters in "
-                f"column {quote(column)} but got {len(texts)}, such as {quote(max(texts, key=len))}. Name the columns of "
-                "concepts in `concepts`."
+                f"column {quote(column)} but got {len(texts)}, such as {quote(max(texts, key=len))}. Name the columns "
+                "of concepts in `concepts`."
             )
         for text in texts:
             names.append(f"{column}::{text}")
-            labels.append([float(cell == text) if cell else np.nan for cell in cells])
+            labels.append(np.array([float(cell == text) if cell else np.nan for cell in cells]))
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{table.path}: expected concepts of different names but got {list_some(twice)} twice.")
-    return names, np.array(labels).T
+    return names, np.stack(labels, 1)
 
 
-def _known(
-    table: TextTable, values: ConceptTable, columns: Sequence[str], unknown: str | None
-) -> tuple[list[int], list[int]]:
+def _leave_unknown_out(
+    table: TextTable, names: list[str], labels: np.ndarray, columns: Sequence[str], unknown: str | None
+) -> tuple[TextTable, ConceptTable]:
     """Return the rows and the concepts of which all labels are known."""
-    missing = np.isnan(values.values)
-    rows, concepts = missing.any(1), missing.any(0)
-    empty = [name for name in columns if "" in table.columns[name]]
-    what = f"{int(rows.sum())} of {len(rows)} images have empty cells, in {len(empty)} of {len(columns)} columns"
-    if rows.any() and unknown is None:
+    missing = np.isnan(labels)
+    if not missing.any():
+        return table, ConceptTable(names, labels, per_class=False)
+    bad_rows, bad_concepts = missing.any(1), missing.any(0)
+    empty = list_some(quote(name) for name in columns if "" in table.columns[name])
+    what = f"{int(bad_rows.sum())} of {len(bad_rows)} images have empty cells, in the columns {empty}"
+    if unknown is None:
         raise ValueError(
-            f"{table.path}: expected a label in each cell, since metrics need them, but {what}: "
-            f"{list_some(map(quote, empty))}; the first is {table.unit} {table.numbers[int(rows.argmax())]}. Pass "
-            "`unknown='images'` or `unknown='concepts'` to leave those images or those concepts out."
+            f"{table.path}: expected a label in each cell, since metrics need them, but {what}; the first is "
+            f"{table.unit} {table.numbers[int(bad_rows.argmax())]}. Pass `unknown='images'` or `unknown='concepts'` to "
+            "leave those images or those concepts out."
         )
-    no_rows, no_concepts = (np.zeros_like(some) for some in (rows, concepts))
-    rows, concepts = (rows, no_concepts) if unknown == "images" else (no_rows, concepts)
-    if rows.all() or concepts.all():
-        raise ValueError(f"{table.path}: expected {unknown} with all labels but none is left: {what}.")
-    if rows.any() or concepts.any():
-        left_out = (
-            f"{int(rows.sum())} of {len(rows)} images"
-            if rows.any()
-            else (f"{int(concepts.sum())} of {len(concepts)} concepts ({list_some(map(quote, empty))})")
-        )
-        warn_user(f"{table.path}: {left_out} are left out, since labels are unknown.")
-    return np.flatnonzero(~rows).tolist(), np.flatnonzero(~concepts).tolist()
+    bad = bad_rows if unknown == "images" else bad_concepts
+    if bad.all():
+        raise ValueError(f"{table.path}: expected {unknown} of which all labels are known but none is left: {what}.")
+    warn_user(f"{table.path}: {int(bad.sum())} of {len(bad)} {unknown} are left out (`unknown`): {what}.")
+    if unknown == "concepts":
+        kept = np.flatnonzero(~bad)
+        return table, ConceptTable([names[j] for j in kept], labels[:, kept], per_class=False)
+    rows = np.flatnonzero(~bad).tolist()
+    return table.select(rows), ConceptTable(names, labels[rows], per_class=False)
 
 
-def _refuse_empty(table: TextTable, column: str) -> None:
+def _filled(table: TextTable, column: str) -> list[str]:
+    """Return the cells of a column, of which none may be empty."""
     cells = table.columns[column]
     if "" in cells:
         raise table.bad_row(cells.index(""), f"a text in column {quote(column)}", "")
+    return cells
 
 
-def _read_paths(table: TextTable, column: str, root: Path) -> list[Path]:
-    return [inside(root, name, table.place(row)) for row, name in enumerate(table.columns[column])]
-
-
-def _check_once(table: TextTable, files: Sequence[Path], boxes: Sequence[tuple[int, ...]] | None) -> None:
-    first: dict[tuple[Path, tuple[int, ...]], int] = {}
-    for row, file in enumerate(files):
-        before = first.setdefault((file, boxes[row] if boxes else ()), row)
+def _check_once(table: TextTable, names: Sequence[str], boxes: Sequence[tuple[int, ...]] | None) -> None:
+    first: dict[tuple[PurePosixPath, tuple[int, ...]], int] = {}
+    for row, name in enumerate(names):
+        before = first.setdefault((PurePosixPath(name), boxes[row] if boxes else ()), row)
         if before != row:
             number = f"{table.unit} {table.numbers[before]}"
-            raise table.bad_row(row, f"one row for each image (this one is on {number} too)", file.name)
+            raise table.bad_row(row, f"one row for each image (this one is on {number} too)", name)
 
 
 def _read_boxes(table: TextTable, columns: Sequence[str]) -> list[tuple[int, int, int, int]]:
@@ -391,10 +395,10 @@ def _read_boxes(table: TextTable, columns: Sequence[str]) -> list[tuple[int, int
 
 def _read_classes(table: TextTable, column: str) -> tuple[list[str], np.ndarray]:
     """Return names of classes, and the class of each image."""
-    _refuse_empty(table, column)
-    names = sorted(set(table.columns[column]))
+    cells = _filled(table, column)
+    names = sorted(set(cells))
     numbers = [as_number(name) for name in names]
     if np.isfinite(numbers).all():
         names = [names[i] for i in np.argsort(numbers, kind="stable")]
     position = {name: i for i, name in enumerate(names)}
-    return names, np.array([position[name] for name in table.columns[column]], dtype=np.int64)
+    return names, np.array([position[name] for name in cells], dtype=np.int64)
