@@ -145,8 +145,9 @@ class ConceptCSV(AnnotatedImages):
         path = check_file("table", table, "a CSV or Parquet file")
         self.root = path.parent if images is None else check_folder("images", images, "the folder of the images")
         self.split = split
-        roles = _find_roles(path, image=image, label=label, split_column=split_column, box=box, mask=mask)
-        columns = _find_concepts(path, concepts, roles)
+        header = read_header(path)
+        roles = _find_roles(path, header, image=image, label=label, split_column=split_column, box=box, mask=mask)
+        columns = _find_concepts(path, header, concepts, roles)
         cells = read_columns(path, [*dict.fromkeys([*roles.values(), *columns])])
         cells, values = _leave_unknown_out(cells, *_spread(cells, columns), columns, unknown)
 
@@ -256,9 +257,10 @@ class ConceptCSV(AnnotatedImages):
                 raise cells.bad_row(i, f"a box inside the image, {columns} wide and {rows} high,", box)
 
 
-def _find_roles(path: Path, box: Sequence[str] | None, mask: str | None, **named: str | None) -> dict[str, str]:
+def _find_roles(
+    path: Path, header: list[str], box: Sequence[str] | None, mask: str | None, **named: str | None
+) -> dict[str, str]:
     """Return the columns of a table by what they are, all but the concepts."""
-    header = read_header(path)
     roles = {}
     for argument, usual in USUAL.items():
         name = named[argument]
@@ -286,8 +288,10 @@ def _find_roles(path: Path, box: Sequence[str] | None, mask: str | None, **named
     return roles
 
 
-def _find_concepts(path: Path, concepts: str | Sequence[str | int] | None, roles: dict[str, str]) -> list[str]:
-    header, taken = read_header(path), set(roles.values())
+def _find_concepts(
+    path: Path, header: list[str], concepts: str | Sequence[str | int] | None, roles: dict[str, str]
+) -> list[str]:
+    taken = set(roles.values())
     if concepts is None:
         names = [name for name in header if name not in taken]
     else:
