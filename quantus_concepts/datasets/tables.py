@@ -85,10 +85,11 @@ def _read_csv(path: Path, names: Sequence[str]) -> TextTable:
 def _read_parquet(path: Path, names: Sequence[str]) -> TextTable:
     columns: dict[str, list[str]] = {name: [] for name in names}
     n_rows = 0
-    # As dictionaries, since a long text that all rows share would be copied for each row.
-    with open_parquet(path, names) as file:
+    with open_parquet(path) as file:
         for name in names:
             _check_kind(name, file.schema_arrow.field(name).type)
+    # As dictionaries, since a long text that all rows share would be copied for each row.
+    with open_parquet(path, names) as file:
         for group in range(file.num_row_groups):
             check_pages(path, file, group, names)
             # The header's number of rows is not trusted.

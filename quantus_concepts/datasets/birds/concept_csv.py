@@ -226,7 +226,7 @@ class ConceptCSV(AnnotatedImages):
         expected = image_size(self.image_paths[index])
         if pixels.shape[1:] != expected:
             raise ValueError(
-                f"Expected mask {path} to have (H, W) = {expected}, as its image, but got {pixels.shape[1:]}."
+                f"Expected mask {path} to have (H, W) = {expected}, as its image, but got {tuple(pixels.shape[1:])}."
             )
         mask = tv_tensors.Mask(self._cut(pixels, index).to(torch.uint8))
         for transform in (self._scale, self.transform):
