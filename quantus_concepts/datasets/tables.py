@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 
 from captum_concepts.support.files import list_some, quote
 from quantus_concepts.datasets.folders import bad_line, csv_rows
-from quantus_concepts.datasets.substitution.sub_files import MAX_ROWS, arrow, check_pages, open_parquet
+from quantus_concepts.datasets.parquet import BATCH, MAX_ROWS, arrow, check_pages, open_parquet
 
 #: Characters of a cell, as Python's reader of CSV has it.
 MAX_CELL = 131_072
 #: Cells of a Parquet file, and labels that are made of them: a file of a few kB may claim thousands of millions.
 MAX_CELLS = 50_000_000
-#: Rows of a Parquet file read at a time.
-_BATCH = 2**16
-#: What pandas writes for a missing number, beside nothing.
-_MISSING = ("", "nan")
+#: What people and programs write for an unknown cell, in lower case.
+_MISSING = ("", "nan", "na", "n/a")
 
 
 class TextTable(NamedTuple):
@@ -93,7 +91,7 @@ def _read_parquet(path: Path, names: Sequence[str]) -> TextTable:
         for group in range(file.num_row_groups):
             check_pages(path, file, group, names)
             # The header's number of rows is not trusted.
-            for batch in file.iter_batches(_BATCH, [group], [*names], use_threads=False):
+            for batch in file.iter_batches(BATCH, [group], [*names], use_threads=False):
                 n_rows += len(batch)
                 if n_rows > MAX_ROWS or n_rows * len(names) > MAX_CELLS:
                     raise ValueError(f"it has more than {MAX_ROWS:,} rows, or more than {MAX_CELLS:,} cells")

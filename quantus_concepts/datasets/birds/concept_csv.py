@@ -48,8 +48,8 @@ class ConceptCSV(AnnotatedImages):
 
     A column of 0 and 1 (or true and false) is one concept. A column of texts is spread into one concept for each of
     its texts, in alphabetical order: ``pigment_network::absent``, ``pigment_network::atypical``; exactly one of them
-    is 1. A cell that is empty or "nan" is *unknown*. Metrics need every label, so that unknown cells are refused,
-    unless `unknown` says what to leave out; they never become 0.
+    is 1. A cell that is empty, "nan", "NA" or "N/A" is *unknown*. Metrics need every label, so that unknown cells are
+    refused, unless `unknown` says what to leave out; they never become 0.
 
     Classes are in alphabetical order, or by number if all are numbers. `class_concepts` are the shares among the
     images of each class in this split (all its images where the split has none). Images are read on access, as RGB and

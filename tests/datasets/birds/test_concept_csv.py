@@ -117,7 +117,7 @@ def test_derm7pt(derm7pt: Path) -> None:
     absent = data.concept_names.index("pigment_network::absent")
     assert parts["train"].class_concepts[1, absent] == pytest.approx(1 / 3)
     # Without `concepts`, the score of Derm7pt is no concept.
-    with pytest.raises(ValueError, match="table.csv, line 2: expected .*case_num"):
+    with pytest.raises(ValueError, match=r"table\.csv, line 3: expected .*case_num"):
         ConceptCSV(derm7pt / "meta/table.csv", derm7pt / "images")
 
 
@@ -181,7 +181,7 @@ def test_classes_that_are_numbers_are_in_their_order(write) -> None:
     assert (data.class_names, data.labels.tolist()) == (["2", "9", "10"], [2, 0, 1, 0])
 
 
-@pytest.mark.parametrize("empty", ["", "NaN"])
+@pytest.mark.parametrize("empty", ["", "NaN", "N/A"])
 def test_unknown_labels_are_refused_or_left_out(write, empty: str) -> None:
     table = write(edited(2, f"cat/1.png,cat,{empty},long,train"))
     with pytest.raises(ValueError, match=r"1 of 4 images have empty cells, in the columns 'red'; the first is line 3"):
@@ -237,9 +237,9 @@ def test_boxes_cut_images(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             read(*boxes)
-    Image.fromarray(pixels).save(
-        tmp_path / "a.png", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0"
-    )
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
     with pytest.raises(ValueError, match="line 2: expected a box on an image that is stored upright"):
         read("1,2,4,3")
 
@@ -370,9 +370,10 @@ def test_parquet_files_of_too_many_cells_are_refused(write, monkeypatch) -> None
     pd.read_csv(write()).to_parquet(table)
     assert len(ConceptCSV(table)) == 4
     for name, limit, message in (("MAX_CELLS", 19, "more than 19 cells"), ("MAX_ROWS", 3, "more than 3 rows")):
-        with monkeypatch.context() as patch, pytest.raises(ValueError, match=message):
+        with monkeypatch.context() as patch:
             patch.setattr(tables, name, limit)
-            ConceptCSV(table)
+            with pytest.raises(ValueError, match=message):
+                ConceptCSV(table)
     monkeypatch.setattr(concept_csv, "MAX_CELLS", 3)
     with pytest.raises(ValueError, match="at most 3 labels"):
         ConceptCSV(write())
