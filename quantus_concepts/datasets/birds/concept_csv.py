@@ -71,8 +71,8 @@ class ConceptCSV(AnnotatedImages):
         columns that are nothing else.
     split : str, optional
         None for all images. With a column of splits, one of its texts. Without, "train" or "test": a share
-        `test_share` of each class, drawn with `seed` from the images, is for testing. Several images of one patient
-        then lie on both sides; give the table a column of splits instead.
+        `test_share` of each class, drawn with `seed` from the rows, is for testing. Several rows of one patient or one
+        image then lie on both sides; give the table a column of splits instead.
     unknown : str, optional
         "images" leaves out images with unknown cells, "concepts" columns with unknown cells; a warning says how many.
         Both look at the whole table, so that all splits have the same concepts.

@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import score_concepts
-from quantus_concepts.datasets import ConceptCSV, tables
+from quantus_concepts.datasets import ConceptCSV, parquet, tables
 from quantus_concepts.datasets.birds import concept_csv
 from quantus_concepts.functional import concept_set_ceiling
 
@@ -374,6 +374,12 @@ def test_parquet_files_of_too_many_cells_are_refused(write, monkeypatch) -> None
             patch.setattr(tables, name, limit)
             with pytest.raises(ValueError, match=message):
                 ConceptCSV(table)
+    # Pages say how large they become, before they are unpacked.
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet, "MAX_BYTES", 20)
+        patch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("unpacked"))
+        with pytest.raises(ValueError, match="unpack to more than 20 bytes"):
+            ConceptCSV(table)
     monkeypatch.setattr(concept_csv, "MAX_CELLS", 3)
     with pytest.raises(ValueError, match="at most 3 labels"):
         ConceptCSV(write())
