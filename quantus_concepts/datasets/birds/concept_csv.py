@@ -62,17 +62,19 @@ class ConceptCSV(AnnotatedImages):
     images : str or Path, optional
         Folder from which the paths in the table count, with forward slashes; default: the folder of the table. Links
         in it are followed, wherever they lead; a path in the table that leads out of it is refused.
-    image, label, split_column : str, optional
-        Columns of the image files, of the classes and of the splits. Default: the one that is there of "image",
-        "image_path", "img_path", "filename", "file", "path", "derm"; of "class", "label", "diagnosis"; and "split"
-        if it is there.
+    image : str, optional
+        Column of the image files; default: the one that is there of "image", "image_path", "img_path", "filename",
+        "file", "path" and "derm".
+    label : str, optional
+        Column of the classes; default: the one that is there of "class", "label" and "diagnosis".
     concepts : str or sequence, optional
         Columns of the concepts: names, patterns such as ``"has_*"``, or indices among the columns. Default: all
         columns that are nothing else.
     split : str, optional
-        None for all images. With a column of splits, one of its texts. Without, "train" or "test": a share
-        `test_share` of each class, drawn with `seed` from the rows, is for testing. Several rows of one patient or one
-        image then lie on both sides; give the table a column of splits instead.
+        None for all images. With a column of splits, one of its texts. Without, "train" or "test", drawn for
+        each row: those of one patient or one image may then lie on both sides. Give the table a column of splits then.
+    split_column : str, optional
+        Column of the splits; default: "split", if it is there.
     unknown : str, optional
         "images" leaves out images with unknown cells, "concepts" columns with unknown cells; a warning says how many.
         Both look at the whole table, so that all splits have the same concepts.
@@ -85,8 +87,11 @@ class ConceptCSV(AnnotatedImages):
         Any callable on images, such as a transform of ``torchvision.transforms.v2``.
     image_size : int or (int, int), optional
         Height and width to which each image is scaled before the transform.
-    test_share, seed : float, int
-        See `split`.
+    test_share : float
+        Share of each class for testing, in (0, 1), where the table does not say. At least one image of each class goes
+        to each side if there are two.
+    seed : int
+        Seed of that choice.
 
     Attributes
     ----------
