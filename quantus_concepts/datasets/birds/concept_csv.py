@@ -115,7 +115,7 @@ class ConceptCSV(AnnotatedImages):
     >>> import pandas as pd
     >>> from quantus_concepts.datasets import ConceptCSV
     >>> table = pd.DataFrame(
-    ...     {"image": ["beach/0.png", "forest/0.png"], "class": ["beach", "forest"]}
+    ...     {"image": ["beach/0.jpg", "forest/0.jpg"], "class": ["beach", "forest"]}
     ... )
     >>> table.assign(ground=["sand", "moss"], tree=[0, 1]).to_csv("images.csv", index=False)
     >>> data = ConceptCSV("images.csv", images="scenes", image_size=32)
@@ -192,7 +192,9 @@ class ConceptCSV(AnnotatedImages):
     def _find_files(self, cells: TextTable, column: str, chosen: np.ndarray) -> list[Path]:
         paths = [inside(self.root, name, cells.place(row)) for row, name in enumerate(cells.columns[column])]
         paths = [paths[i] for i in chosen]
-        check_there(paths, f"the files that column {quote(column)} of {cells.path} names in {self.root}")
+        check_there(
+            paths, f"the files that column {quote(column)} of {cells.path} names in {self.root}", root=self.root
+        )
         return paths
 
     def load_mask(self, index: int) -> Tensor:

@@ -335,7 +335,7 @@ def test_missing_files_are_named(write, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=f"`{next(iter(changes))}`"):
             ConceptCSV(**{"table": table} | {name: tmp_path / value for name, value in changes.items()})
     (tmp_path / "dog/1.png").unlink()
-    with pytest.raises(FileNotFoundError, match=r"column 'image' of .* but 1 of 4 are missing: 1\.png"):
+    with pytest.raises(FileNotFoundError, match=r"column 'image' of .* but 1 of 4 are missing: dog/1\.png"):
         ConceptCSV(table)
     # Those of another split are not wanted.
     assert len(ConceptCSV(table, split="test")) == 1
