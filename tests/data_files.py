@@ -18,6 +18,7 @@ _TEXTS = {
     "concepts.csv": "class,red\ncat,1\ndog,0\n",
     "parts.csv": "image,part,x,y\ncat/0.png,red,1,1\n",
     "about.csv": "concept,part\nred,red\n",
+    "table.csv": "image,class,red,shape\ncat/0.png,cat,1,round\ndog/0.png,dog,0,long\n",
     "human_annotations.json": json.dumps([_RATING]),
 }
 

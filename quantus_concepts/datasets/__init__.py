@@ -6,6 +6,7 @@ from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
     from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+    from quantus_concepts.datasets.birds.concept_csv import ConceptCSV
     from quantus_concepts.datasets.birds.concept_folder import ConceptFolder
     from quantus_concepts.datasets.birds.cub200 import CUB200
     from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
@@ -37,6 +38,7 @@ __all__ = [
     "COCOObjects",
     "ComposedDataset",
     "ComposedSample",
+    "ConceptCSV",
     "ConceptDataset",
     "ConceptFolder",
     "ConceptSample",

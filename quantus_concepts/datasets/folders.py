@@ -48,10 +48,17 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
     return [folder.name for folder in folders], [path for paths in files for path in paths], labels
 
 
-def check_there(paths: Iterable[Path], what: str, names: Collection[str] | None = None) -> None:
+def check_there(
+    paths: Iterable[Path], what: str, names: Collection[str] | None = None, root: Path | None = None
+) -> None:
     """Raise unless all of the files are there; `names` are those of a folder that was listed already."""
+    # Names alone do not tell files of several folders apart: with `root` the message has the paths from there.
     unique = list(dict.fromkeys(paths))
-    missing = [path.name for path in unique if not (path.is_file() if names is None else path.name in names)]
+    missing = [
+        path.relative_to(root or path.parent)
+        for path in unique
+        if not (path.is_file() if names is None else path.name in names)
+    ]
     if missing:
         raise FileNotFoundError(
             f"Expected {what} but {len(missing)} of {len(unique)} are missing: {list_some(missing)}."
@@ -112,6 +119,6 @@ def as_number(cell: str) -> float:
         return math.nan
 
 
-def bad_line(path: Path, line: int, expected: str, text: str) -> ValueError:
+def bad_line(path: Path, line: int, expected: str, text: str, unit: str = "line") -> ValueError:
     """Return an error that names the line of a file."""
-    return ValueError(f"{path}, line {line}: expected {expected} but got {quote(text)}.")
+    return ValueError(f"{path}, {unit} {line}: expected {expected} but got {quote(text)}.")

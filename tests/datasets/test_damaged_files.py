@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -20,6 +21,7 @@ from quantus_concepts.datasets import (
     CUB200,
     BAMFolder,
     COCOObjects,
+    ConceptCSV,
     ConceptFolder,
     CutoutFolder,
     PastaRatings,
@@ -48,6 +50,8 @@ def folders(root: Path) -> list[Loader]:
     write_files(root)
     tables = [root / f"{name}.csv" for name in ("concepts", "parts", "about")]
     annotated = lambda: all_of(ConceptFolder(root / "scenes", *tables[:2], part_of_concept=tables[2]))  # noqa: E731
+    listed = root / "table.csv"
+    pd.read_csv(listed).to_parquet(root / "table.parquet")
     photographs = lambda: all_of(COCOObjects(root / "coco.json", root / "photographs", ["dog"]))  # noqa: E731
     composed = lambda: [all_of(BAMFolder(root / "bam", view=view)) for view in ("os", "og", "0s")]  # noqa: E731
     masks = root / "val_mask.npz"
@@ -58,6 +62,11 @@ def folders(root: Path) -> list[Loader]:
             path.unlink()
     return [
         *(Loader(path, annotated) for path in (root / "scenes" / "cat" / "0.png", *tables)),
+        *(
+            Loader(path, lambda path=path: all_of(ConceptCSV(path, root / "scenes")))
+            for path in (listed, listed.with_suffix(".parquet"))
+        ),
+        Loader(root / "scenes" / "cat" / "0.png", lambda: all_of(ConceptCSV(listed, root / "scenes"))),
         *(Loader(path, photographs) for path in (root / "photographs" / "1.png", root / "coco.json")),
         *(Loader(objects / name, composed) for name in ("val.txt", "val_loc.txt")),
         *(Loader(min((objects / name).iterdir()), composed) for name in ("val", "val_mask")),

@@ -16,6 +16,7 @@ from quantus_concepts import datasets
 ARGUMENTS = {
     "BAMFolder": {"root": "bam"},
     "COCOObjects": {"annotations": "coco.json", "images": "photographs", "class_names": ("dog",)},
+    "ConceptCSV": {"table": "table.csv", "images": "scenes"},
     "ConceptFolder": {"root": "scenes", "concepts": "concepts.csv", "parts": "parts.csv"},
     "CutoutFolder": {"root": "cutouts"},
     "MixedScenes": {"scenes": Plains(), "others": Plains(), "seed": 1},

@@ -13,7 +13,6 @@ from torch import Tensor
 from captum_concepts.support.checks import check_choice, check_file, check_path
 from captum_concepts.support.files import quote, subfolders
 from captum_concepts.support.images import image_head
-from captum_concepts.support.images import image_size as size_of_image
 from quantus_concepts.datasets.base import SPLITS, check_test_share, n_for_testing
 from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
 from quantus_concepts.datasets.folders import (
@@ -140,7 +139,7 @@ class ConceptFolder(AnnotatedImages):
         concepts = check_file("concepts", concepts, "a CSV file")
         self.class_names, files, classes, trains = _find_images(self.root)
         keys = _image_keys(self.root, files, trains is not None)
-        training = trains if trains is not None else _draw_training(classes, len(self.class_names), test_share, seed)
+        training = trains if trains is not None else draw_training(classes, len(self.class_names), test_share, seed)
         table = read_concepts(concepts, self.class_names, keys, len(files))
         chosen = np.arange(len(files)) if split is None else np.flatnonzero(training == (split == "train"))
         if not chosen.size:
@@ -149,11 +148,11 @@ class ConceptFolder(AnnotatedImages):
         self.image_paths = [files[i] for i in chosen]
         self.concept_names = table.names
         self.labels = torch.from_numpy(classes[chosen])
-        by_class = _class_concepts(table, classes, chosen)
+        by_class = class_shares(table, classes, chosen)
         by_image = by_class[classes] >= 0.5 if table.per_class else table.values
         self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
         if split is not None:
-            of_training = _class_concepts(table, classes, np.flatnonzero(training))
+            of_training = class_shares(table, classes, np.flatnonzero(training))
             self.training_concepts = torch.from_numpy(of_training.astype(np.float32))
         self.concept_labels = torch.from_numpy(by_image[chosen].astype(np.float32))
         self.part_names: list[str] = []
@@ -162,8 +161,7 @@ class ConceptFolder(AnnotatedImages):
             self.part_names, points = read_points(check_file("parts", parts, "a CSV file"), keys, files)
             self.points = torch.from_numpy(points)[torch.from_numpy(chosen)]
         self.part_of_concept = self._assign_parts(parts, part_of_concept)
-        if transform is None and image_size is None:
-            self._check_sizes()
+        self._check_sizes()
 
     def _assign_parts(self, parts: str | Path | None, part_of_concept: Mapping[str, str] | str | Path | None) -> Tensor:
         number = {name: i for i, name in enumerate(self.part_names)}
@@ -178,16 +176,6 @@ class ConceptFolder(AnnotatedImages):
             )
         return assigned
 
-    def _check_sizes(self) -> None:
-        first = size_of_image(self.image_paths[0])
-        for path in self.image_paths[1:]:
-            size = size_of_image(path)
-            if size != first:
-                raise ValueError(
-                    f"Expected images of one size but {self.image_paths[0]} has (H, W) = {first} and {path} has "
-                    f"{size}. Give `image_size`, or a `transform` that makes them equal."
-                )
-
 
 def _find_images(root: Path) -> tuple[list[str], list[Path], np.ndarray, np.ndarray | None]:
     """Return names of classes, files, class of each, and whether each is for training where folders say so."""
@@ -199,7 +187,8 @@ def _find_images(root: Path) -> tuple[list[str], list[Path], np.ndarray, np.ndar
     return names.tolist(), files, classes, np.array([path.parents[1] == root / "train" for path in files])
 
 
-def _draw_training(classes: np.ndarray, n_classes: int, test_share: float, seed: int) -> np.ndarray:
+def draw_training(classes: np.ndarray, n_classes: int, test_share: float, seed: int) -> np.ndarray:
+    """Return which images are for training, drawn for each class."""
     rng = np.random.default_rng(seed)
     training = np.ones(len(classes), dtype=bool)
     for label in range(n_classes):
@@ -219,7 +208,8 @@ def _image_keys(root: Path, files: Sequence[Path], prefixed: bool) -> dict[str, 
     return keys
 
 
-def _class_concepts(table: ConceptTable, classes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def class_shares(table: ConceptTable, classes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Return the concepts of each class: those of a table by class, or the shares among the images chosen."""
     if table.per_class:
         return table.values
     rows = []

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +14,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import (
     check_axes,
     check_choice,
@@ -36,11 +32,10 @@ from captum_concepts.support.files import (
 )
 from captum_concepts.support.images import FORMATS, MAX_PIXELS
 from captum_concepts.support.running import progress
-from quantus_concepts.datasets.substitution.pages import unpacked_sizes
+from quantus_concepts.datasets.parquet import BATCH, MAX_BYTES, MAX_ROWS, arrow, check_pages, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyarrow.parquet import ParquetFile
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
 FILE_COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
@@ -49,11 +44,6 @@ _BYTES = f"{IMAGE}.bytes"
 METADATA, SEPARATOR, OFFICIAL = b"huggingface", "--", "::"
 LICENCE = "cc-by-nc-4.0"
 FOLDER = "data"
-#: Of a file, and of the images of a row group once they are unpacked. SUB has 38,400 rows in all; a row group of images
-#: usually has a hundred.
-MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
-#: Labels read at a time.
-_BATCH = 2**16
 #: What can be written as an image: the path or the bytes of a file, a Pillow image, a tensor (3, H, W) in [0, 1].
 Picture = str | Path | bytes | Image.Image | Tensor
 FILE = "test-00000-of-00001.parquet"
@@ -73,12 +63,6 @@ class Place(NamedTuple):
     file: int
     group: int
     row: int
-
-
-def arrow(module: str = "pyarrow") -> ModuleType:
-    """Import a module of the package that reads Parquet, or say how to get it."""
-    check_extra("pyarrow", "sub", "A Parquet file")
-    return importlib.import_module(module)
 
 
 def find_files(root: str | Path) -> list[Path]:
@@ -106,10 +90,10 @@ def read_substitution_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
                 raise ValueError(f"its {name} are {shorten(kind)}, expected whole numbers")
         parts, n_in_groups = [np.empty((0, 2), dtype=np.int64)], []
         for group in range(file.num_row_groups):
-            _check_pages(path, file, group, (ATTRIBUTE, BIRD))
+            check_pages(path, file, group, (ATTRIBUTE, BIRD))
             # What the header says of the number of rows is not believed.
             n_in_groups.append(0)
-            for batch in file.iter_batches(_BATCH, [group], [ATTRIBUTE, BIRD], use_threads=False):
+            for batch in file.iter_batches(BATCH, [group], [ATTRIBUTE, BIRD], use_threads=False):
                 if any(column.null_count for column in batch.columns):
                     raise ValueError("a label is missing")
                 parts.append(np.stack([batch.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1))
@@ -132,28 +116,13 @@ def read_images(path: Path, group: int) -> pyarrow.ChunkedArray:
     # One after another: what the header says of their size is not believed.
     images, size = [], 0
     with open_parquet(path) as file:
-        _check_pages(path, file, group, (_BYTES,))
+        check_pages(path, file, group, (_BYTES,))
         for batch in file.iter_batches(1, [group], [_BYTES], use_threads=False):
             images.append(batch.column(IMAGE))
             size += batch.nbytes
             if size > MAX_BYTES:
                 raise ValueError(f"the images of row group {group} unpack to more than {MAX_BYTES:,} bytes")
     return arrow().chunked_array(images)
-
-
-def _check_pages(path: Path, file: ParquetFile, group: int, names: Sequence[str]) -> None:
-    """Raise if the pages of columns are too large, before they are unpacked; sizes in the footer may be wrong."""
-    about = file.metadata.row_group(group)
-    total = 0
-    with path.open("rb") as pages:
-        for column in map(about.column, range(about.num_columns)):
-            if column.path_in_schema in names:
-                # Without a dictionary its place is 0 or None.
-                start = min(place for place in (column.dictionary_page_offset, column.data_page_offset) if place)
-                for size in unpacked_sizes(pages, start, start + column.total_compressed_size):
-                    total += size
-                    if total > MAX_BYTES:
-                        raise ValueError(f"the {names[0]} of row group {group} unpack to more than {MAX_BYTES:,} bytes")
 
 
 def decode_image(stored: pyarrow.ChunkedArray, row: int, path: Path) -> Tensor:
@@ -169,18 +138,6 @@ def decode_image(stored: pyarrow.ChunkedArray, row: int, path: Path) -> Tensor:
     except Exception as error:  # a damaged file fails in any way
         raise ValueError(f"An image of {path} cannot be read ({reason_of(error)}).") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)
-
-
-@contextmanager
-def open_parquet(path: Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
-    parquet = arrow("pyarrow.parquet")
-    check_plain_file(path, "Parquet file")
-    try:
-        with parquet.ParquetFile(path) as file:
-            yield file
-    except Exception as error:  # a damaged file fails in any way
-        raise ValueError(f"Parquet file {path} cannot be read ({reason_of(error)}).") from error
 
 
 def _read_names(path: Path, schema: Any) -> Names:

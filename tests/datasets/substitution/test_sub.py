@@ -18,9 +18,9 @@ from damaged import in_room
 from fixtures_cub import ATTRIBUTES as OF_CUB
 from fixtures_cub import write_cub
 from fixtures_sub import ATTRIBUTES, BIRDS, LABELS, pa, pq, schema, write_release
-from quantus_concepts.datasets import CUB200, SUB, write_sub
+from quantus_concepts.datasets import CUB200, SUB, parquet, write_sub
+from quantus_concepts.datasets.pages import unpacked_sizes
 from quantus_concepts.datasets.substitution import sub_files
-from quantus_concepts.datasets.substitution.pages import unpacked_sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore:The images of:UserWarning")
 
@@ -225,7 +225,8 @@ def test_numbers_of_rows_in_a_header_are_not_believed(tmp_path: Path) -> None:
 
 
 def test_sizes_of_images_in_a_header_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sub_files, "MAX_BYTES", 1 << 24)
+    for module in (parquet, sub_files):
+        monkeypatch.setattr(module, "MAX_BYTES", 1 << 24)
     rows = {"image": [{"bytes": bytes(10_000_000), "path": "x"}] * 4, "attr_label": [0] * 4, "bird_label": [0] * 4}
     path = tmp_path / "test.parquet"
     pq.write_table(pa.table(rows, schema=schema()), path, compression="zstd", use_dictionary=False)
