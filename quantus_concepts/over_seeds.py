@@ -175,4 +175,5 @@ def _why_undefined(
 
 
 def _some(names: list[Any]) -> str:
-    return list_some(list(map(str, names)))
+    """Write out the first few names."""
+    return list_some([str(name) for name in names])
