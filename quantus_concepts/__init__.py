@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from quantus_concepts.explorer.explore import Explorer, explore
     from quantus_concepts.functional import positive_percentile
     from quantus_concepts.metrics import *  # noqa: F403 - a new metric is named there alone
-    from quantus_concepts.painted.subject import PaintedSubject, painted_subject
     from quantus_concepts.over_seeds import reliability
+    from quantus_concepts.painted.subject import PaintedSubject, painted_subject
     from quantus_concepts.score_tables import headline, to_latex, to_markdown
     from quantus_concepts.summary import summarise
     from quantus_concepts.summary_plot import plot_summary

@@ -23,13 +23,26 @@ from quantus_concepts.functional.statistics.reliability import (
 from quantus_concepts.verdicts import ALPHA
 
 #: Columns that hold what was found, and so are no variant of a metric; those of single images neither.
-FOUND = frozenset({"value", "low", "high", "n", "undefined", "reason", "chance", "reference", "deviation", "unconverged"})
+FOUND = frozenset(
+    {"value", "low", "high", "n", "undefined", "reason", "chance", "reference", "deviation", "unconverged"}
+)
 FOUND |= {f"{name}{end}" for name in ("control", "random") for end in ("", "_low", "_high", "_convention")}
-FOUND |= {"image", "label", "class", "predicted", "verdict", "why", "against"}
+FOUND |= {"deviation", "image", "label", "class", "predicted", "verdict", "why", "against"}
 #: Models and seeds below which nothing is concluded.
 FEWEST = 3
 SEPARATES, NOT_SHOWN_TO, UNKNOWN = "separates these models", "not shown to", "unknown"
-RESULT = ["n_models", "n_seeds", "sd_models", "sd_seeds", "test", "p", "p_adjusted", "seeds_needed", "verdict", "reason"]
+RESULT = [
+    "n_models",
+    "n_seeds",
+    "sd_models",
+    "sd_seeds",
+    "test",
+    "p",
+    "p_adjusted",
+    "seeds_needed",
+    "verdict",
+    "reason",
+]
 RESULT += ["panel"]
 
 
@@ -74,18 +87,25 @@ def reliability(table: pd.DataFrame, by: str = "model", over: str = "seed") -> p
     Notes
     -----
     Where seeds are shared the test is an analysis of variance of models and seeds, with Greenhouse and Geisser's (1959)
-    correction, since models differ in how much they vary over seeds; where no seed is shared it is Welch's (1951), which
-    may call noise separate in up to 12 % of cases where few models vary unequally (``docs/coverage.md``). Nothing is
-    left out: with a score that is NaN or missing a number has no p-value.
+    correction, since models differ in how much they vary over seeds. Where no seed is shared it is Welch's (1951).
+    WELCH
+    Nothing is left out: a number of which a score is NaN or missing has no p-value.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from quantus_concepts import reliability
     >>> gains = {"a": [0.10, 0.12, 0.11], "b": [0.31, 0.30, 0.35], "c": [0.20, 0.24, 0.21]}
-    >>> table = pd.DataFrame(gains).rename_axis("seed").melt(var_name="model", ignore_index=False)
+    >>> table = (
+    ...     pd.DataFrame(gains).rename_axis("seed").melt(var_name="model", ignore_index=False)
+    ... )
     >>> row = reliability(table.reset_index().assign(metric="CEM gain")).iloc[0]
-    >>> round(row["sd_models"], 2), round(row["sd_seeds"], 2), round(row["p"], 3), row["seeds_needed"]
+    >>> (
+    ...     round(row["sd_models"], 2),
+    ...     round(row["sd_seeds"], 2),
+    ...     round(row["p"], 3),
+    ...     row["seeds_needed"],
+    ... )
     (0.1, 0.02, 0.011, 3.0)
     >>> row["verdict"], row["panel"]
     ('separates these models', 'a; b; c')
@@ -109,8 +129,8 @@ def _check_table(table: pd.DataFrame, by: str, over: str) -> list[str]:
     lacking = [name for name in (by, over, "value") if name not in table]
     if lacking or table.empty:
         raise ValueError(
-            f"Expected argument `table` to have rows, and columns `{by}`, `{over}` and `value`, but it "
-            f"{f'lacks {lacking}' if lacking else 'is empty'}. Put the tables of all seeds together, each with its seed."
+            f"Expected argument `table` to have rows, and columns `{by}`, `{over}` and `value`, but "
+            f"it {f'lacks {lacking}' if lacking else 'is empty'}. Put the tables of all seeds together, with their seeds."
         )
     if not is_numeric_dtype(table["value"]):
         raise ValueError("Expected argument `table` to hold numbers in its column `value` but it holds others.")
@@ -124,8 +144,8 @@ def _check_table(table: pd.DataFrame, by: str, over: str) -> list[str]:
         )
     if variants and not table.duplicated(variants).any():
         raise ValueError(
-            f"Expected argument `table` to hold each number for several of `{by}` and `{over}` but none is: the columns "
-            f"{variants} differ in every row. Drop those that do not say what a number is of."
+            f"Expected argument `table` to hold each number for several of `{by}` and `{over}` but none is: the "
+            f"columns {variants} differ in every row. Drop those that do not say what a number is of."
         )
     return variants
 
@@ -154,7 +174,7 @@ def _row(group: pd.DataFrame, by: str, over: str) -> dict[str, Any]:
         short = "no spread over seeds"
         reason = f"the same in all seeds: {_some(constant)}" if constant else "models differ by the same in all seeds"
     if not short:
-        row["seeds_needed"] = seeds_needed(result.sd_models / result.sd_seeds)
+        row["seeds_needed"] = float(seeds_needed(result.sd_models / result.sd_seeds))
     return row | result._asdict() | {"verdict": f"{UNKNOWN}: {short}" if short else "", "reason": reason}
 
 

@@ -33,8 +33,7 @@ def two_way(scores):
     numerator = (n_models * (diagonal - mean(of_rows))) ** 2
     squares = sum(cell**2 for row in covariance for cell in row)
     epsilon = numerator / (
-        (n_models - 1)
-        * (squares - 2 * n_models * sum(row**2 for row in of_rows) + n_models**2 * mean(of_rows) ** 2)
+        (n_models - 1) * (squares - 2 * n_models * sum(row**2 for row in of_rows) + n_models**2 * mean(of_rows) ** 2)
     )
     freedom = epsilon * (n_models - 1), epsilon * (n_models - 1) * (n_seeds - 1)
     between, over = variance(rows) - error / n_seeds, mean([variance(row) for row in scores])
