@@ -95,18 +95,16 @@ def reliability(table: pd.DataFrame, by: str = "model", over: str = "seed") -> p
     --------
     >>> import pandas as pd
     >>> from quantus_concepts import reliability
-    >>> gains = {"a": [0.10, 0.12, 0.11], "b": [0.31, 0.30, 0.35], "c": [0.20, 0.24, 0.21]}
-    >>> table = (
-    ...     pd.DataFrame(gains).rename_axis("seed").melt(var_name="model", ignore_index=False)
-    ... )
-    >>> row = reliability(table.reset_index().assign(metric="CEM gain")).iloc[0]
-    >>> (
-    ...     round(row["sd_models"], 2),
-    ...     round(row["sd_seeds"], 2),
-    ...     round(row["p"], 3),
-    ...     row["seeds_needed"],
-    ... )
-    (0.1, 0.02, 0.011, 3.0)
+    >>> scores = {
+    ...     "a": [0.10, 0.12, 0.11],
+    ...     "b": [0.31, 0.30, 0.35],
+    ...     "c": [0.20, 0.24, 0.21],
+    ... }
+    >>> table = pd.DataFrame(scores).rename_axis(index="seed", columns="model")
+    >>> table = table.unstack().rename("value").reset_index().assign(metric="CEM gain")
+    >>> row = reliability(table).iloc[0]
+    >>> row[["sd_models", "sd_seeds", "p", "seeds_needed"]].astype(float).round(3).tolist()
+    [0.104, 0.02, 0.012, 2.0]
     >>> row["verdict"], row["panel"]
     ('separates these models', 'a; b; c')
     """
@@ -130,7 +128,7 @@ def _check_table(table: pd.DataFrame, by: str, over: str) -> list[str]:
     if lacking or table.empty:
         raise ValueError(
             f"Expected argument `table` to have rows, and columns `{by}`, `{over}` and `value`, but "
-            f"it {f'lacks {lacking}' if lacking else 'is empty'}. Put the tables of all seeds together, with their seeds."
+            f"it {f'lacks {lacking}' if lacking else 'is empty'}. Put the tables of all seeds together."
         )
     if not is_numeric_dtype(table["value"]):
         raise ValueError("Expected argument `table` to hold numbers in its column `value` but it holds others.")
