@@ -31,19 +31,8 @@ FOUND |= {"deviation", "image", "label", "class", "predicted", "verdict", "why",
 #: Models and seeds below which nothing is concluded.
 FEWEST = 3
 SEPARATES, NOT_SHOWN_TO, UNKNOWN = "separates these models", "not shown to", "unknown"
-RESULT = [
-    "n_models",
-    "n_seeds",
-    "sd_models",
-    "sd_seeds",
-    "test",
-    "p",
-    "p_adjusted",
-    "seeds_needed",
-    "verdict",
-    "reason",
-]
-RESULT += ["panel"]
+RESULT = ["n_models", "n_seeds", "sd_models", "sd_seeds", "test", "p", "p_adjusted", "seeds_needed"]
+RESULT += ["verdict", "reason", "panel"]
 
 
 def reliability(table: pd.DataFrame, by: str = "model", over: str = "seed") -> pd.DataFrame:

@@ -429,8 +429,8 @@ def of_seeds(n: int) -> Iterator[Row]:
         seeds = math.sqrt(shared) * rng.normal(size=size[1]) + math.sqrt(1 - shared) * spread * rng.normal(size=size)
         return tests[name](ratio * rng.normal(size=(size[0], 1)) + seeds) <= 0.05
 
-    sizes = ((3, 3), (3, 4), (4, 4), (6, 4), (10, 10))
-    of_sizes = "3 x 3 / 3 x 4 / 4 x 4 / 6 x 4 / 10 x 10 models x seeds"
+    sizes = ((3, 3), (3, 4), (4, 4), (6, 4), (10, 4), (10, 10))
+    of_sizes = "3 x 3 / 3 x 4 / 4 x 4 / 6 x 4 / 10 x 4 / 10 x 10 models x seeds"
     kinds = ("alike", "one varies five-fold", "deviations of 1/4 to 4")
     for place, (name, kind) in enumerate(product(tests, kinds)):
         shares = (0.0, 0.5) if name == "two-way" else (0.0,)
