@@ -74,7 +74,7 @@ def test_seeds_needed() -> None:
     # Many and few: never fewer for a smaller difference.
     counted = [seeds_needed(ratio) for ratio in np.geomspace(0.01, 1000, 200)]
     assert counted == sorted(counted, reverse=True)
-    assert counted[-1] == 2
+    assert counted[-1] == seeds_needed(1e300) == 2
     assert seeds_needed(0) == math.inf
 
 

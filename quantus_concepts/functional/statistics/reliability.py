@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +92,7 @@ def seeds_needed(ratio: float) -> float:
     if n > _MANY:
         return math.ceil(n)
     # Upward, since power by scipy is wrong far above the number wanted.
-    return next(n_seeds for n_seeds in count(2) if _power(n_seeds, difference) >= _POWER)
+    return next(n_seeds for n_seeds in range(2, 2 * _MANY) if _power(n_seeds, difference) >= _POWER)
 
 
 def _power(n_seeds: int, difference: float) -> float:
