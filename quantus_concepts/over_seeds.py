@@ -77,8 +77,9 @@ def reliability(table: pd.DataFrame, by: str = "model", over: str = "seed") -> p
     -----
     Where seeds are shared the test is an analysis of variance of models and seeds, with Greenhouse and Geisser's (1959)
     correction, since models differ in how much they vary over seeds. Where no seed is shared it is Welch's (1951).
-    WELCH
-    Nothing is left out: a number of which a score is NaN or missing has no p-value.
+    Noise separates models in at most 6 % by the former, in up to 8 % by Welch's with at most six models, and in 11 %
+    with ten models and four seeds each (``docs/coverage.md``). Nothing is left out: a number of which a score is NaN or
+    missing has no p-value.
 
     Examples
     --------
