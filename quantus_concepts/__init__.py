@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quantus_concepts.explorer.explore import Explorer, explore
     from quantus_concepts.functional import positive_percentile
     from quantus_concepts.metrics import *  # noqa: F403 - a new metric is named there alone
+    from quantus_concepts.over_seeds import reliability
     from quantus_concepts.painted.subject import PaintedSubject, painted_subject
     from quantus_concepts.score_tables import headline, to_latex, to_markdown
     from quantus_concepts.summary import summarise
@@ -50,6 +51,7 @@ __all__ = [
     "plot_comparison",
     "plot_summary",
     "positive_percentile",
+    "reliability",
     "summarise",
     "to_latex",
     "to_markdown",

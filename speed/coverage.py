@@ -36,6 +36,7 @@ from quantus_concepts.functional import (
     paired_difference,
     seeds_interval,
 )
+from quantus_concepts.functional.statistics.reliability import crossed_models, separate_models
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, vote_difference
 
 UNBOUNDED = (-math.inf, math.inf)
@@ -410,6 +411,40 @@ def of_votes(n: int) -> Iterator[Row]:
         yield "difference of votes on two explainers: found", data, "", counted
 
 
+def of_seeds(n: int) -> Iterator[Row]:
+    """Count how often `reliability` separates models that are alike, and that differ."""
+    tests: dict[str, Callable[[np.ndarray], float]] = {
+        "two-way": lambda scores: crossed_models(scores).p,
+        "Welch": lambda scores: separate_models([*scores]).p,
+        "one-way F (not here)": lambda scores: stats.f_oneway(*scores).pvalue,
+    }
+
+    def deviations(rng: Rng, n_models: int, kind: str) -> np.ndarray:
+        few = {"alike": np.ones(n_models), "one varies five-fold": np.where(np.arange(n_models) == 0, 1, 0.2)}
+        return few.get(kind, 4 ** rng.uniform(-1, 1, n_models))[:, None]
+
+    def separates(rng: Rng, size: tuple[int, int], name: str, kind: str, shared: float, ratio: float = 0) -> bool:
+        spread = deviations(rng, size[0], kind)
+        spread = spread / np.sqrt((spread**2).mean())
+        seeds = math.sqrt(shared) * rng.normal(size=size[1]) + math.sqrt(1 - shared) * spread * rng.normal(size=size)
+        return tests[name](ratio * rng.normal(size=(size[0], 1)) + seeds) <= 0.05
+
+    sizes = ((3, 3), (3, 4), (4, 4), (6, 4), (10, 4), (10, 10))
+    of_sizes = "3 x 3 / 3 x 4 / 4 x 4 / 6 x 4 / 10 x 4 / 10 x 10 models x seeds"
+    kinds = ("alike", "one varies five-fold", "deviations of 1/4 to 4")
+    for place, (name, kind) in enumerate(product(tests, kinds)):
+        shares = (0.0, 0.5) if name == "two-way" else (0.0,)
+        for shared in shares:
+            replicate = partial(separates, name=name, kind=kind, shared=shared)
+            data = f"no difference, {kind}{', seeds shared (half of the variance)' if shared else ''}; {of_sizes}"
+            expected = "at most .06" if name == "two-way" else ".05"
+            yield f"`reliability`, {name}", data, expected, count(replicate, sizes, n, 22, place, int(2 * shared))
+    for place, (name, shared) in enumerate([("two-way", 0.5), ("two-way", 0.0), ("Welch", 0.0)]):
+        replicate = partial(separates, name=name, kind="alike", shared=shared, ratio=2)
+        data = f"models differ twice as much as seeds{', seeds shared' if shared else ''}; {of_sizes}"
+        yield f"`reliability`, {name}: found", data, "", count(replicate, sizes, n, 23, place)
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a table."""
     lines = ["| interval or test | data | should be | counted |", "| --- | --- | --- | --- |"]
@@ -425,7 +460,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="A twentieth of the replicates.")
     n = 80 if parser.parse_args().quick else 1600
     torch.set_num_threads(1)
-    rows = [*intervals(n), *of_votes(n // 2), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
+    rows = [*intervals(n), *of_votes(n // 2), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n), *of_seeds(n)]
     print(markdown(rows))
     print(
         f"\nReplicates: {n:,}; half for `compare` of 0 and 1 and for votes, a fifth for CGIM and concept AUC, "
