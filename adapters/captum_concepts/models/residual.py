@@ -164,8 +164,8 @@ class ResidualCBM(StoredCBM):
     def _contents(self) -> ModelContents:
         contents = self.bottleneck._contents()
         facts = replace(contents.backbone, source=self.source)
-        own = {"class_names": self.class_names, "random_banks": self.random_banks, "levels": self._levels()}
-        return replace(contents, backbone=facts, residual=self.residual, **own)
+        own = replace(contents, class_names=self.class_names, random_banks=self.random_banks, levels=self._levels())
+        return replace(own, backbone=facts, residual=self.residual)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:

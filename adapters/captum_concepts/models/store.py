@@ -132,7 +132,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
             self.mean_values = values.mean(0)
         # Banks count effects from the level that the model counts from.
         known = counts_from_absence and concept_labels is not None and concept_labels.shape[1] == shape[1]
-        settings = {"n_banks": n_banks, "values": getattr(self, "values", "margin"), "seed": seed}
+        settings: dict[str, Any] = {"n_banks": n_banks, "values": getattr(self, "values", "margin"), "seed": seed}
         banks = random_banks(rows, labels, *shape, concept_labels=concept_labels if known else None, **settings)
         self.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=n_banks))
         return self
