@@ -235,6 +235,7 @@ def test_tables_of_score_concepts_give_both_kinds_of_cgim(tmp_path: Path) -> Non
         head = nn.Linear(3, 4)
         head.weight.data = torch.randn(4, 3, generator=generator)
         model = PostHocCBM(nn.Identity(), ConceptBank(torch.randn(3, 5, generator=generator)), head)
+        model.absent_values = torch.zeros(3)
         settings = {
             "class_concepts": truth,
             "truth": {"concept_names": list("cab")},
@@ -253,7 +254,7 @@ def test_tables_of_score_concepts_give_both_kinds_of_cgim(tmp_path: Path) -> Non
     assert {"accuracy", "CEM", "CEM gain", "CGIM", "CGIM correlation"} <= {*result["metric"]}
     assert {*result["a"]} == {"one"}
     rows = result.set_index(["metric", "explanation", "item_kind"])[["difference", "n"]]
-    for place, explanation in enumerate(("weight", "value", "contribution")):
+    for place, explanation in enumerate(("weight", "value", "contribution", "effect")):
         pair = [importances[name][place] for name in ("one", "two")]
         for metric, per in itertools.product(("CGIM", "CGIM correlation"), ("concept", "class")):
             expected = cgim_difference(*pair, truth.double(), per, metric == "CGIM correlation")

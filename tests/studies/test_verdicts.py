@@ -45,7 +45,8 @@ def test_verdicts_agree_with_the_tables(name: str, golden: Callable[[str], Path]
     verdicts = tables.pop("verdicts")
     assert 0 < len(verdicts) <= 12
     cells = pd.concat([table.assign(table=key) for key, table in tables.items()], ignore_index=True)
-    numbers = cells.reindex(columns=["value", "low", "high"]).to_numpy(float)
+    columns = cells.reindex(columns=["value", "difference", "low", "high"])
+    numbers = columns.assign(value=columns["value"].fillna(columns["difference"])).drop(columns="difference").to_numpy(float)
     for row in verdicts.to_dict("records"):
         if np.isnan(row["value"]) or COUNTS.search(row["question"]):
             continue

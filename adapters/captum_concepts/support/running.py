@@ -51,10 +51,10 @@ def device_of(module: object, default: torch.device | None = None) -> torch.devi
 
 
 def to_model(model: nn.Module, array: object) -> Tensor:
-    """Put images or rows on a model's device, in its precision; without parameters, on the CPU in float32."""
+    """Put images or rows on a model's device, in its precision; without parameters, in float32 where they are."""
     reference = first_floating(model)
     if reference is None:
-        return floating_images(torch.as_tensor(np.asarray(array))).float()
+        return floating_images(array if isinstance(array, Tensor) else torch.as_tensor(np.asarray(array))).float()
     tensor = floating_images(onto_device(torch.as_tensor(array), reference.device))
     _warn_of_half_precision(tensor.dtype, reference.dtype)
     return tensor.to(reference.dtype)

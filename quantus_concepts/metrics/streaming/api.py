@@ -310,8 +310,9 @@ def predict_concepts(
     >>> model = BottleneckCBM(nn.Identity(), nn.Linear(3, 2), nn.Linear(2, 2))
     >>> images, labels = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
     >>> rows = predict_concepts(model, [(images, labels, torch.eye(2)[labels])])
-    >>> score_predictions(rows, [ConceptSetCeiling()])["value"].tolist()
-    [1.0]
+    >>> table = score_predictions(rows, [ConceptSetCeiling()])
+    >>> table.set_index("metric")["value"]["concept-set ceiling"].item()
+    1.0
     """
     models, _ = predict_with_controls(
         *(model, loader, metrics, () if random_banks else None),
