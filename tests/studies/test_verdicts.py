@@ -16,8 +16,8 @@ from quantus_concepts.verdicts import ABOVE, BELOW, UNKNOWN, WITHIN, verdict_of
 
 REPORTS = [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"]
 DIFFERENCES = {"above 0": (0, np.inf), "below 0": (-np.inf, 0)}
-#: Verdicts that are counts of what tables hold; the tests of their studies count.
-COUNTS = re.compile("methods above|premises")
+#: Verdicts that are counts of what tables hold, or of pairs that a table shows in part; the tests of their studies count.
+COUNTS = re.compile("methods above|premises|paired difference of votes")
 WORDS = {ABOVE, WITHIN, BELOW, UNKNOWN}
 
 
@@ -46,7 +46,9 @@ def test_verdicts_agree_with_the_tables(name: str, golden: Callable[[str], Path]
     assert 0 < len(verdicts) <= 12
     cells = pd.concat([table.assign(table=key) for key, table in tables.items()], ignore_index=True)
     columns = cells.reindex(columns=["value", "difference", "low", "high"])
-    numbers = columns.assign(value=columns["value"].fillna(columns["difference"])).drop(columns="difference").to_numpy(float)
+    numbers = (
+        columns.assign(value=columns["value"].fillna(columns["difference"])).drop(columns="difference").to_numpy(float)
+    )
     for row in verdicts.to_dict("records"):
         if np.isnan(row["value"]) or COUNTS.search(row["question"]):
             continue
