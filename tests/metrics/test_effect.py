@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
 from captum_concepts.models import effects
 from captum_concepts.models.residual import fit_residual
-from quantus_concepts import CEM, CGIM, CLM, UsualMetrics, score_concepts
+from quantus_concepts import CEM, CGIM, CLM, UsualMetrics, predict_concepts, score_concepts
 from quantus_concepts.functional import random_banks
 from quantus_concepts.verdicts import no_baseline
 from reference.evaluation import effect as reference_effect
@@ -55,7 +55,7 @@ class Hidden(nn.Module):
 
 def effects_of(model: Any, values: Tensor, classes: Tensor) -> Tensor:
     """Return the effects (n, L) of concept values for classes."""
-    return effects.effect_importance(model.head, values, classes, effects.effect_level(model)[0]).detach()
+    return effects.concept_effects(model.head, values, classes, effects.effect_level(model)[0]).detach()
 
 
 def by_hand() -> BottleneckCBM:
@@ -75,10 +75,13 @@ def test_by_hand() -> None:
     assert CEM(labels)(model, values.numpy(), np.array([0, 1])) == [1, 1]
     # At -1 the second concept says more for the first class than the first one, by being absent: it is not named.
     away = torch.tensor([[1.0, -1.0]])
-    assert effects.concept_effects(model.head, away, torch.tensor([0]), model.absent_values).tolist() == [[0.5, 3.0]]
-    assert effects_of(model, away, torch.tensor([0])).tolist() == [[0.5, -3.0]]
-    # And where its absence speaks against the class, that stays.
-    assert effects_of(model, away, torch.tensor([1])).tolist() == [[-0.5, -3.0]]
+    for k, effect, named in ((0, [[0.5, 3.0]], [[0.5, -3.0]]), (1, [[-0.5, -3.0]], [[-0.5, -3.0]])):
+        assert effects_of(model, away, torch.tensor([k])).tolist() == effect
+        assert effects.named_effects(torch.tensor(effect), away, model.absent_values).tolist() == named
+    rows = predict_concepts(model, [(away, torch.tensor([0]))])
+    assert rows.importance("effect").tolist() == [[0.5, 3.0]]
+    assert rows.naming("effect").tolist() == [[0.5, -3.0]]
+    assert rows.ranked("effect", 2)[0].tolist() == [[0, 1]]
 
 
 def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabilities() -> None:
@@ -86,8 +89,7 @@ def test_linear_shap_where_only_the_training_mean_is_known_and_zero_of_probabili
     model.mean_values = torch.tensor([1.0, 2.0])
     values, classes = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), torch.tensor([0, 1])
     found = effects_of(model, values, classes)
-    # Below its mean the second concept is not named for the first class.
-    assert found.tolist() == [[0.0, -1.5], [0.0, 1.5]]
+    assert found.tolist() == [[0.0, 1.5], [0.0, 1.5]]
     assert effects.effect_level(model)[1] == effects.TRAINING_MEAN
     model.concept_layer.activation = torch.sigmoid
     # A probability has its own level.

@@ -13,10 +13,7 @@ from reference.clm import point_hits
 
 
 def effect(values: np.ndarray, level: np.ndarray, k: int, head: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Of one image and any head: what class k, less the mean of all, loses when one concept each is absent.
-
-    A concept below its level is not shown: what it says counts against it.
-    """
+    """Of one image and any head: what class k, less the mean of all, loses when one concept each is absent."""
 
     def margin(u: np.ndarray) -> float:
         logits = head(u)
@@ -26,8 +23,7 @@ def effect(values: np.ndarray, level: np.ndarray, k: int, head: Callable[[np.nda
     for j in range(len(values)):
         without = values.copy()
         without[j] = level[j]
-        loss = margin(values) - margin(without)
-        losses.append(loss if values[j] >= level[j] else -abs(loss))
+        losses.append(margin(values) - margin(without))
     return np.array(losses)
 
 
@@ -66,8 +62,11 @@ def evaluate(
         for name, importance in linear_importance(values[i], theta, k, absent).items():
             if k == labels[i]:
                 sums.setdefault(name, np.zeros_like(theta))[k] += importance
-            ranked = rank(importance)
-            placed = rank(importance, parts >= 0)
+            # An absence is no reason to name a concept.
+            below = (values[i] < absent) & (name == "effect")
+            naming = np.where(below, -abs(importance), importance)
+            ranked = rank(naming)
+            placed = rank(naming, parts >= 0)
             for top in tops:
                 out.setdefault(("cem", name, top), []).append(np.mean([present[i, j] for j in ranked[:top]]))
                 for alpha in alphas:

@@ -16,7 +16,7 @@ from quantus_concepts.verdicts import ABOVE, BELOW, UNKNOWN, WITHIN, verdict_of
 
 REPORTS = [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"]
 DIFFERENCES = {"above 0": (0, np.inf), "below 0": (-np.inf, 0)}
-#: Verdicts that are counts of what tables hold, or of pairs that a table shows in part; the tests of their studies count.
+#: Verdicts that are counts of what tables hold, or of pairs that a table shows in part; tests of their studies count.
 COUNTS = re.compile("methods above|premises|paired difference of votes")
 WORDS = {ABOVE, WITHIN, BELOW, UNKNOWN}
 

@@ -53,13 +53,8 @@ def concept_effects(head: nn.Module, values: Tensor, classes: Tensor, level: Ten
     return torch.cat(effects).T
 
 
-def effect_importance(head: nn.Module, values: Tensor, classes: Tensor, level: Tensor) -> Tensor:
-    """Return `concept_effects` as an importance (N, L), by which concepts are named."""
-    return named_effects(concept_effects(head, values, classes, level), values, level)
-
-
 def named_effects(effects: Tensor, values: Tensor, level: Tensor) -> Tensor:
-    """Return effects (N, L) as an importance, by which concepts below their level come last.
+    """Return effects (N, L) in the form by which concepts are named: those below their level come last.
 
     What a class gains by an absence is no reason to name the concept, so there the effect counts by minus its size.
     """

@@ -84,10 +84,10 @@ class CEM(ConceptMetric):
     value of the training images without it (``model.absent_values``, which `captum_concepts.PostHocCBM.fit` sets), 0
     of probabilities, and where only their mean is known the mean of the training values (``model.mean_values``), which
     is linear SHAP. If the head is not linear, it is the difference of the head's output with the concept and at its
-    level. Where a value lies below its level the effect counts by minus its size: an absence is no reason to name a
-    concept. It does not change if predictions stay: under a constant added to a concept's values and taken off the
-    head's bias, one vector added to all rows of the head, or values times a factor and their weights divided by it.
-    Weight, value and contribution do.
+    level. Where a value lies below its level the concept is ranked by minus the size of its effect: an absence is no
+    reason to name it. The effect does not change if predictions stay: under a constant added to a concept's values and
+    taken off the head's bias, one vector added to all rows of the head, or values times a factor and their weights
+    divided by it. Weight, value and contribution do.
 
     Higher is better. An image that shows fewer than `top_l` concepts cannot reach 1. Chance, in ``records[-1].chance``,
     is the mean density of the labels of the images scored. Images explained for one class are not independent (by

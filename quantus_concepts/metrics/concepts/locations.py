@@ -73,7 +73,7 @@ def locate(
     first parts (n, T).
     """
     size, n, top = looking.size, len(looking), max(tops)
-    importance = torch.stack([looking.rows.importance(kind) for kind in kinds])
+    importance = torch.stack([looking.rows.naming(kind) for kind in kinds])
     check_concept_count("part_of_concept", "(L,)", parts, importance.shape[2])
     device, by_place = importance.device, col.MEAN_PLACE in baselines
     # It is known when all images are: `mean_place_hits`.

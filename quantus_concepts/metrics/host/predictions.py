@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.models.chain import linear_part, make_linear
-from captum_concepts.models.effects import ABSENT_LEVEL, TRAINING_MEAN, effect_importance, effect_level
+from captum_concepts.models.effects import ABSENT_LEVEL, TRAINING_MEAN, concept_effects, effect_level, named_effects
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support.checks import to_numpy
 from captum_concepts.support.running import at_least_float32, predict_logits, to_host, without_autocast
@@ -328,6 +328,13 @@ class ConceptPredictions(Rows):
         own = self.of_head["weight"][rows] if theta is None else theta[self.classes[rows]]
         return own.to(values) if kind == "weight" else own.to(values) * values
 
+    def naming(self, kind: str, rows: slice = slice(None)) -> Tensor:
+        """Return the importance (n, L) by which concepts are named: by effect those below their level come last."""
+        importance = self.importance(kind, rows)
+        if kind != "effect" or self.given is not None:
+            return importance
+        return named_effects(importance, cast(Tensor, self.values)[rows], torch.as_tensor(self.tables["level"]))
+
     def _effects(self, rows: slice) -> Tensor:
         level = self.tables.get("level")
         if level is None:
@@ -335,7 +342,7 @@ class ConceptPredictions(Rows):
         if self.head is None:
             raise ValueError(_not_asked("effect"))
         values, head = cast(Tensor, self.values)[rows], self.head
-        effects = effect_importance(head, values, self.classes[rows], torch.as_tensor(level))
+        effects = concept_effects(head, values, self.classes[rows], torch.as_tensor(level))
         return effects.to(at_least_float32(values).dtype)
 
     def convention(self, kind: str) -> str:
@@ -351,7 +358,7 @@ class ConceptPredictions(Rows):
         def rank() -> tuple[Tensor, Tensor]:
             orders, largest = [], []
             for rows in self.chunks():
-                importance = self.importance(kind, rows)
+                importance = self.naming(kind, rows)
                 orders.append(rank_concepts(importance, most).clone())
                 largest.append(torch.linalg.vector_norm(importance, torch.inf, 1))
             return torch.cat(orders), torch.cat(largest)
@@ -596,7 +603,7 @@ def predict_batch(
         if {"weight", "contribution"} & {*kinds}:
             of_head["weight"] = head_gradient(model.head, outputs.values, explained)
         if "effect" in kinds and level is not None:
-            of_head["effect"] = effect_importance(model.head, outputs.values, explained, level)
+            of_head["effect"] = concept_effects(model.head, outputs.values, explained, level)
     return ConceptPredictions(
         classes=explained,
         predicted=predicted,
