@@ -122,15 +122,6 @@ def hash_folder(folder: Path, without: Path | None = None) -> str:
     return digest.hexdigest()
 
 
-def file_state(path: Path) -> list[int]:
-    """Return what changes with a file's content: size, inode, and the times of its last changes; -1 without a file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return [-1, -1, -1, -1]
-    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
-
-
 def tokenizer_hash(tokenizer: Callable[[list[str]], object]) -> str:
     """Return the fingerprint of a tokenizer: its kind, and the tokens of a sentence."""
     tokens = tokenizer([PROBE_TEXT])

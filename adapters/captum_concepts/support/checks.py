@@ -159,12 +159,6 @@ def check_kind(name: str, value: object, kind: type | UnionType, expected: str) 
         raise TypeError(f"Expected argument `{name}` to be {expected} but got {_value_text(value)}.")
 
 
-def check_flag(name: str, value: object) -> bool:
-    """Return a bool, or raise; 0 and 1 are accepted."""
-    check_kind(name, value, bool | int | np.bool_ | np.integer, "True or False")
-    return bool(value)
-
-
 def check_callable(name: str, value: object) -> None:
     """Raise unless a value can be called."""
     check_kind(name, value, Callable, "callable")  # type: ignore[arg-type]

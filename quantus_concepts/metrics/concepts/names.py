@@ -1,11 +1,9 @@
-"""Names of the columns of numbers that a stream keeps of each image, and of the rows of its tables."""
+"""Names of scores, of the rows of their tables, and of baselines."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
-
-from torch import Tensor
 
 
 class Score(NamedTuple):
@@ -18,23 +16,11 @@ class Score(NamedTuple):
     baseline: str = ""
 
 
-#: Columns with their names: (B, n).
-Block = tuple[list[Score], Tensor]
-
-#: Facts about an image that are no scores.
-LABEL, PREDICTED, ADDED, REMOVED = Score("label"), Score("predicted"), Score("added"), Score("removed")
-#: Whether the maps that were needed are finite.
-FINITE_MAPS = Score("finite maps")
-#: Metrics of the columns from which CEM and its gain are computed: for each explanation and rank (``l``) whether the
-#: image shows the concept, and which one it is.
-PRESENCE, ORDER = "presence", "order"
-
 DENSITY, ACCURACY = Score("density"), Score("accuracy")
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 #: The concept accuracy on images without substitution, for the concepts that are put in anywhere and for all.
 ACCURACY_ADDED, ACCURACY_ALL = Score("T_A"), Score("T")
 PLUS, MINUS, RECITAL = Score("S+"), Score("S-"), Score("recital")
-SUBSTITUTED = (PLUS, MINUS, RECITAL)
 #: Changes from the image before the substitution to the image after it.
 ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE = Score("added moves"), Score("removed moves"), Score("others move")
 RISES, SELECTIVITY, CLASS_KEPT = Score("rises"), Score("selectivity"), Score("class kept")
@@ -57,8 +43,6 @@ CLASS_IMPORTANCE, CLASS_CONCEPTS = "class importance", "class concepts"
 PART_SPECIFICITY = "part specificity"
 #: Accuracy of the class after interventions; ``explanation`` is then their order and ``l`` their number.
 INTERVENED = "accuracy after interventions"
-#: Chance of CLM where parts have several places; where they have one, it follows from the size of the region.
-LOCATION_CHANCE = "CLM chance"
 
 #: Values of the column ``baseline``: of CLM and part specificity, and of interventions with every answer turned
 #: into its opposite.

@@ -72,7 +72,6 @@ class Order(NamedTuple):
                 )
 
 
-NO_ORDER = Order()
 _TABLES = ("class_concepts", "training_concepts", "concept_labels", "part_of_concept")
 
 
