@@ -324,7 +324,7 @@ def _undecided(rows: pd.DataFrame, clusters: np.ndarray | None) -> str:
         return "fewer than two images have both scores"
     if clusters is not None and len({*clusters[paired].tolist()}) < 2:
         return "all images are in one cluster; pass `clusters=None` if they do not depend on each other"
-    return "all images have the same difference, which says nothing of its spread"
+    return "all images have the same difference, so that its spread is unknown"
 
 
 def _image_facts(table: pd.DataFrame) -> set[str]:

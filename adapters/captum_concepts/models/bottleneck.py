@@ -49,7 +49,7 @@ class BottleneckLayer(nn.Module):
         self.layer = layer
         self.activation = activation
         self.training = layer.training
-        #: Whether a batch is still to be looked at for values that have been through a sigmoid already.
+        #: Whether no batch has been checked yet for values that have been through a sigmoid already.
         self._unseen = is_sigmoid(activation) and not isinstance(layer, nn.Linear | nn.Conv2d)
         if names is not None:
             n_concepts = _width(outer_layer(layer, -1), "out")

@@ -293,7 +293,7 @@ _Reader.dispatch = {
 
 
 class _Clipped:
-    """A file that reads no more than it has: Python allocates what it is asked for."""
+    """A file that reads no more than it has: Python allocates as many bytes as are requested."""
 
     def __init__(self, file: io.BufferedReader, size: int) -> None:
         self._file, self._size, self.readline = file, size, file.readline

@@ -176,7 +176,7 @@ def ceiling_noise_equivalent(
     -------
     float
         A share up to .3, infinite beyond; 0 if the accuracy is not above the ceiling. NaN if more than a quarter
-        of the images have concepts that no other image has: their class can then be told from them, wrong or not, and
+        of the images have concepts that no other image has: these concepts then identify the class, wrong or not, and
         the ceiling does not fall.
 
     Raises

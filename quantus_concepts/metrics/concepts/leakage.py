@@ -251,7 +251,7 @@ class ConceptSetCeiling(OfValues):
     allow. It is the same for every model. One whose accuracy is higher leaks, or labels are wrong: the row
     "concept-set ceiling as wrong labels" is the share of them that would explain its accuracy
     (`functional.ceiling_noise_equivalent`), .3 also for what is beyond. "images with unique concepts" is the share of
-    images whose concepts no other image has; above a quarter the ceiling says nothing about the accuracy, and the row
+    images whose concepts no other image has; above a quarter the ceiling is no limit on accuracy, and the row
     before is NaN. Classes that are equally common share the hit, so that each image has a score, and `compare` holds it
     against the accuracy.
 
