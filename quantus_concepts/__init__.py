@@ -18,16 +18,16 @@ except PackageNotFoundError:  # a checkout that was never installed
 if TYPE_CHECKING:
     from quantus_concepts import datasets, functional, metrics, pasta
     from quantus_concepts.available import AVAILABLE_METRICS
-    from quantus_concepts.comparison import compare, plot_comparison
-    from quantus_concepts.evaluation import Evaluation, evaluate
+    from quantus_concepts.evaluation import evaluate
     from quantus_concepts.explorer.explore import Explorer, explore
     from quantus_concepts.functional import positive_percentile
     from quantus_concepts.metrics import *  # noqa: F403 - a new metric is named there alone
-    from quantus_concepts.over_seeds import reliability
     from quantus_concepts.painted.subject import PaintedSubject, painted_subject
-    from quantus_concepts.score_tables import headline, to_latex, to_markdown
-    from quantus_concepts.summary import summarise
-    from quantus_concepts.summary_plot import plot_summary
+    from quantus_concepts.results.comparison import compare, plot_comparison
+    from quantus_concepts.results.over_seeds import reliability
+    from quantus_concepts.results.summary import Evaluation, summarise
+    from quantus_concepts.results.summary_plot import plot_summary
+    from quantus_concepts.results.tables import headline, to_latex, to_markdown
 else:
     from quantus_concepts import metrics
 

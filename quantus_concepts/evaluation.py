@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,15 @@ from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.model import ensure_block, random_banks_of
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
-from quantus_concepts.summary import ANY_METHOD, OF_ITEMS, SUMMARY_COLUMNS, Control, summary_row, with_control
+from quantus_concepts.results.summary import (
+    ANY_METHOD,
+    OF_ITEMS,
+    SUMMARY_COLUMNS,
+    Control,
+    Evaluation,
+    summary_row,
+    with_control,
+)
 
 #: An explanation method: a dict for `quantus.explain`, a function, or attributions.
 Method = Mapping[str, object] | Callable[..., object] | np.ndarray
@@ -48,29 +56,6 @@ class CallArguments(TypedDict, total=False):
 
 
 @in_one_line
-class Evaluation(NamedTuple):
-    """Result of `evaluate`.
-
-    Attributes
-    ----------
-    results : dict
-        As of `quantus.evaluate`: ``results[method][metric]``, NaN for each sample where metric or method raised;
-        ``results[method][metric][call]`` with several entries of `call_kwargs`; a DataFrame with ``return_as_df=True``.
-    summary : DataFrame
-        As of `summarise`, the message of what raised under ``reason``; with several entries of `call_kwargs` it has a
-        column ``call``. A metric whose scores do not depend on the explanation has one row, first, whose ``method`` is
-        "any method".
-    """
-
-    results: Any
-    summary: pd.DataFrame
-
-    def _repr_html_(self) -> str:
-        # pandas escapes names; columns that hold nothing tell nothing.
-        filled = self.summary.replace("", float("nan")).dropna(axis="columns", how="all")
-        return str(filled.to_html(index=False, border=0, float_format="{:.3f}".format, na_rep=""))
-
-
 def evaluate(
     metrics: Mapping[str, Callable[..., Any]],
     xai_methods: Mapping[str, Method],

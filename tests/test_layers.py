@@ -19,7 +19,7 @@ LAYERS = (
     "quantus_concepts.datasets",
     "quantus_concepts.pasta",
     "quantus_concepts.metrics",
-    "quantus_concepts.summary",
+    "quantus_concepts.results",
     "quantus_concepts.evaluation",
     "quantus_concepts",
     "quantus_concepts.studies",

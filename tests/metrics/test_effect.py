@@ -17,7 +17,7 @@ from captum_concepts.models import effects
 from captum_concepts.models.residual import fit_residual
 from quantus_concepts import CEM, CGIM, CLM, UsualMetrics, predict_concepts, score_concepts
 from quantus_concepts.functional import random_banks
-from quantus_concepts.verdicts import no_baseline
+from quantus_concepts.results.verdicts import no_baseline
 from reference.evaluation import effect as reference_effect
 from tiny_models import SharingConceptModel
 

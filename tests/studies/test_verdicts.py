@@ -12,7 +12,7 @@ import pytest
 
 from golden.runs import RUNS
 from html_pages import HTMLPage
-from quantus_concepts.verdicts import ABOVE, BELOW, UNKNOWN, WITHIN, verdict_of
+from quantus_concepts.results.verdicts import ABOVE, BELOW, UNKNOWN, WITHIN, verdict_of
 
 REPORTS = [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"]
 DIFFERENCES = {"above 0": (0, np.inf), "below 0": (-np.inf, 0)}

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from quantus_concepts.comparison import NUMBERS
 from quantus_concepts.functional import adjust_p_values
+from quantus_concepts.results.comparison import NUMBERS
+from quantus_concepts.results.verdicts import RULE, UNKNOWN, difference_verdict
 from quantus_concepts.studies._kit.report import Table, Writer, number
-from quantus_concepts.verdicts import RULE, UNKNOWN, difference_verdict
 
 DIFFERENCE, P, SAID = "first less second", "adjusted p", "verdict"
 READING = {

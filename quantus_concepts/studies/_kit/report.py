@@ -22,11 +22,11 @@ from captum_concepts.support.files import printable
 from captum_concepts.support.log import LOG
 from captum_concepts.support.running import hide_bars
 from quantus_concepts.explorer.policy import content_policy
-from quantus_concepts.score_tables import escape_latex
+from quantus_concepts.results.tables import escape_latex
+from quantus_concepts.results.verdicts import verdict_of
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
 from quantus_concepts.studies._kit.references import bibtex
-from quantus_concepts.verdicts import verdict_of
 
 PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
 #: Columns of a table's CSV that are numbers.

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from captum_concepts.attributions.methods import CONTROL_METHODS
-from quantus_concepts.comparison import compare
 from quantus_concepts.functional.statistics.intervals import relation
+from quantus_concepts.results.comparison import compare
+from quantus_concepts.results.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN, difference_verdict
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery, wrapped
 from quantus_concepts.studies._kit.plots import BAND, GRID, MARKERS, MUTED, PALETTE, WIDTH, add_legend, dots
@@ -20,7 +21,6 @@ from quantus_concepts.studies._kit.report import Picture, Report, Section, Table
 from quantus_concepts.studies._kit.results import load_paper, names, pick
 from quantus_concepts.studies.attribution.global_method import TCAV
 from quantus_concepts.studies.attribution.study import ExplainedImage, Results
-from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN, difference_verdict
 
 #: Methods without knowledge of the model.
 CONTROLS = (RANDOM, SOBEL) = tuple(CONTROL_METHODS)

@@ -18,12 +18,12 @@ from quantus_concepts.metrics.concepts.names import SCORE
 from quantus_concepts.metrics.concepts.oracle_head import LABELS
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
+from quantus_concepts.results.verdicts import ABOVE, ACCURACY
 from quantus_concepts.studies._kit.plots import lines, new_axes
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, percent
 from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.concepts.scores import SWAP
 from quantus_concepts.studies.concepts.terms import COLOURS, MODELS, ordered
-from quantus_concepts.verdicts import ABOVE, ACCURACY
 
 LEAKAGE, SPARSE = ConceptTaskLeakage.name, SparseHeadAccuracy.name
 #: Columns of the table, and how their numbers are written.

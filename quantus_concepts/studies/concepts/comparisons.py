@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from quantus_concepts.comparison import compare, of_one_convention
 from quantus_concepts.functional import cgim, find_discoveries
 from quantus_concepts.functional.statistics.differences import seeds_difference
 from quantus_concepts.functional.statistics.discoveries import Discoveries
@@ -34,9 +33,10 @@ from quantus_concepts.metrics.concepts.names import (
 from quantus_concepts.metrics.concepts.oracle_head import LABELS
 from quantus_concepts.metrics.concepts.sparse_heads import NEC
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.results.comparison import compare, of_one_convention
+from quantus_concepts.results.verdicts import ACCURACY, CHANCE, RANKINGS
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import image_intervals, pick
-from quantus_concepts.verdicts import ACCURACY, CHANCE, RANKINGS
 
 PLAIN = "plain backbone"
 #: Rows of the table of images that have no image.

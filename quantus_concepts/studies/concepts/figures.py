@@ -28,6 +28,7 @@ from quantus_concepts.metrics.concepts.names import (
 )
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.results.verdicts import RANKINGS as VERDICTS_BY
 from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, add_legend, dots, lines, new_axes
 from quantus_concepts.studies._kit.report import Picture
 from quantus_concepts.studies._kit.results import one, pick
@@ -40,7 +41,6 @@ from quantus_concepts.studies.concepts.terms import (
     RANKINGS,
     shown_names,
 )
-from quantus_concepts.verdicts import RANKINGS as VERDICTS_BY
 
 #: The ranking of figures that have one.
 RANKED_BY = VERDICTS_BY[0]

@@ -22,6 +22,9 @@ from quantus_concepts.metrics.concepts.names import (
 )
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.results.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
+from quantus_concepts.results.verdicts import CHANCE as BY_CHANCE
+from quantus_concepts.results.verdicts import RANKINGS as VERDICTS_BY
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
 from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper, one, pick
@@ -59,9 +62,6 @@ from quantus_concepts.studies.concepts.terms import (
     shown_names,
     values_name,
 )
-from quantus_concepts.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
-from quantus_concepts.verdicts import CHANCE as BY_CHANCE
-from quantus_concepts.verdicts import RANKINGS as VERDICTS_BY
 
 OUTSIDE = "outside its own random range, corrected for all concepts (Benjamini and Hochberg)."
 SMALL = "Small numbers: 95 % intervals; of random directions where 95 % of the banks lie."

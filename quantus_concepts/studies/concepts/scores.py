@@ -60,11 +60,11 @@ from quantus_concepts.painted.subject import (
     small_backbone,
     untrained_networks,
 )
+from quantus_concepts.results.verdicts import ACCURACY
 from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
 from quantus_concepts.studies.concepts.models import SeedModels, shuffled_rows
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
-from quantus_concepts.verdicts import ACCURACY
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2

@@ -22,10 +22,10 @@ from quantus_concepts.metrics.concepts.names import (
     SAME_IMPORTANCE,
 )
 from quantus_concepts.painted.subject import ORACLE, POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.results.verdicts import RULE
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.results import PAPER
 from quantus_concepts.studies.concepts.comparisons import PLAIN
-from quantus_concepts.verdicts import RULE
 
 SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
 CHANCE, UNTRAINED = "chance", "untrained network"

@@ -32,7 +32,7 @@ from quantus_concepts.explorer.explore import explore
 from quantus_concepts.painted.images import KeptImages, sample_loader
 from quantus_concepts.painted.networks import SmallResNet, fold_images
 from quantus_concepts.painted.training import load_trained, train
-from quantus_concepts.score_tables import to_markdown
+from quantus_concepts.results.tables import to_markdown
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder, plain_name, warnings_as_notes
 from quantus_concepts.studies._kit.options import SMALL, Normalisation
 from quantus_concepts.studies._kit.plots import png, report_style

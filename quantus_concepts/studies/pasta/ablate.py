@@ -14,6 +14,7 @@ from torch import Tensor
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.results.verdicts import difference_verdict
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, three, write_report
@@ -39,7 +40,6 @@ from quantus_concepts.studies.pasta.scorers import (
     score_splits,
     splits_interval,
 )
-from quantus_concepts.verdicts import difference_verdict
 
 #: The kind of maps in ratings with the pictures that people saw.
 DRAWING = "drawing"

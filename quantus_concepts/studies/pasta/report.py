@@ -16,6 +16,7 @@ from quantus_concepts.functional import paired_difference
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
+from quantus_concepts.results.verdicts import ALPHA, difference_verdict
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
 from quantus_concepts.studies._kit.report import (
@@ -52,7 +53,6 @@ from quantus_concepts.studies.pasta.scorers import (
     splits_interval,
 )
 from quantus_concepts.studies.pasta.votes import EXPLAINER, rater_agreement, turned, vote_means
-from quantus_concepts.verdicts import ALPHA, difference_verdict
 
 #: Order of the rows.
 MODELS = (SCORER, HUMAN, SIMULATED_HUMAN, CEILING, SHUFFLED)

@@ -30,6 +30,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.overlay import unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_bytes
+from quantus_concepts.results.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import dots
@@ -47,7 +48,6 @@ from quantus_concepts.studies.pasta.report import (
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings
 from quantus_concepts.studies.pasta.votes import vote_differences, vote_means
-from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, NOT_SHOWN, UNKNOWN
 
 #: The scorer that was trained on all ratings.
 SCORER_FILE = "scorer.safetensors"

@@ -15,9 +15,9 @@ from quantus_concepts.functional import seeds_interval
 from quantus_concepts.functional.statistics.intervals import baseline_range, interval
 from quantus_concepts.functional.statistics.votes import MAX_VOTE, MIN_VOTE, vote_difference
 from quantus_concepts.pasta.agreement import ceiling, human_figures
+from quantus_concepts.results.verdicts import ABOVE_ZERO, BELOW_ZERO, difference_verdict
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, difference_verdict
 
 IMAGE, EXPLAINER, MODALITY = "image", "explainer", "modality"
 #: Shuffles of the explainers behind a random range.

@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from captum_concepts.texts import readable_name
-from quantus_concepts.comparison import compare
+from quantus_concepts.results.comparison import compare
+from quantus_concepts.results.verdicts import ABOVE_ZERO, BELOW_ZERO, difference_verdict
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.galleries import draw_gallery
@@ -20,7 +21,6 @@ from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, answer_rows
 from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
 from quantus_concepts.studies.substitution.vision_language import WITH_NONE, WITHOUT_NONE
-from quantus_concepts.verdicts import ABOVE_ZERO, BELOW_ZERO, difference_verdict
 
 #: In place of labels of vision-language models: whether "none" is among the options.
 OPTIONS = (WITH_NONE, WITHOUT_NONE)

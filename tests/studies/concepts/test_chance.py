@@ -11,9 +11,9 @@ from torch import nn
 from captum_concepts import BottleneckCBM
 from quantus_concepts.functional import baseline_range
 from quantus_concepts.metrics import UsualMetrics, predict_concepts, score_predictions
+from quantus_concepts.results.verdicts import with_verdicts
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.concepts.comparisons import compared_rows, shuffled_correlations, with_chance
-from quantus_concepts.verdicts import with_verdicts
 
 N_CLASSES, N_CONCEPTS = 8, 4
 

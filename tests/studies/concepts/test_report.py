@@ -11,6 +11,7 @@ import pytest
 
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
+from quantus_concepts.results.verdicts import difference_verdict, with_verdicts
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
 from quantus_concepts.studies.concepts.bottleneck import ceiling_text, wrong_labels
 from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected
@@ -35,7 +36,6 @@ from quantus_concepts.studies.concepts.report import (
 )
 from quantus_concepts.studies.concepts.rivals import Rival
 from quantus_concepts.studies.concepts.terms import setting_name, shown_names
-from quantus_concepts.verdicts import difference_verdict, with_verdicts
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
 EMPTY = {

@@ -16,6 +16,7 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.results.verdicts import difference_verdict
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.ablate import (
@@ -30,7 +31,6 @@ from quantus_concepts.studies.pasta.ablate import (
     variant_figures,
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED, Plan
-from quantus_concepts.verdicts import difference_verdict
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")
 

@@ -14,7 +14,7 @@ from captum_concepts.support.checks import check_kind
 from captum_concepts.support.files import printable, quote
 from quantus_concepts.metrics.concepts.names import INTERVENED, RANDOM_RANGE
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
-from quantus_concepts.verdicts import BY_CONVENTION, RANKINGS, with_verdicts
+from quantus_concepts.results.verdicts import BY_CONVENTION, RANKINGS, with_verdicts
 
 #: Means of scores that cancel miss 0 by so much.
 _ROUNDING = 1e-15
@@ -151,7 +151,7 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Some of its rows, about fifteen for a table of `score_concepts`; columns that hold nothing are left out. Where
         the table has random banks, ``random`` is their mean and ``random_low`` to ``random_high`` their range beside
-        each number, ``verdict`` says whether it lies above, within or below (`quantus_concepts.verdicts.RULE`), and
+        each number, ``verdict`` says whether it lies above, within or below (`results.verdicts.RULE`), and
         ``why`` what speaks against a verdict or against praise: "no verdict" stands for an "above" of a model that does
         not know its concepts, "–" where random banks are no baseline.
 

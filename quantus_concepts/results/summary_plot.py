@@ -28,7 +28,7 @@ from quantus_concepts.metrics.host.plotting import (
     show_names_literally,
 )
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
-from quantus_concepts.summary import SUMMARY_COLUMNS
+from quantus_concepts.results.summary import SUMMARY_COLUMNS
 
 #: Panels in a row, and letters in a line of a method's and of a metric's name.
 _PER_ROW, _METHOD, _METRIC = 4, 32, 26

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from quantus_concepts.verdicts import difference_verdict, with_verdicts
+from quantus_concepts.results.verdicts import difference_verdict, with_verdicts
 
 
 def row(metric: str, value: float, half: float = 0.05, **fields: Any) -> dict[str, Any]:

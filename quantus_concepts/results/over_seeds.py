@@ -20,7 +20,7 @@ from quantus_concepts.functional.statistics.reliability import (
     seeds_needed,
     separate_models,
 )
-from quantus_concepts.verdicts import ALPHA
+from quantus_concepts.results.verdicts import ALPHA
 
 #: Columns that hold what was found, and so are no variant of a metric; those of single images neither.
 FOUND = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,29 @@ ANY_METHOD = "any method"
 #: Under which name the summary of an evaluation holds the metrics whose scores are of concepts or classes.
 OF_ITEMS = "metrics of concepts or classes"
 SUMMARY_COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
+
+
+class Evaluation(NamedTuple):
+    """Result of `evaluate`.
+
+    Attributes
+    ----------
+    results : dict
+        As of `quantus.evaluate`: ``results[method][metric]``, NaN for each sample where metric or method raised;
+        ``results[method][metric][call]`` with several entries of `call_kwargs`; a DataFrame with ``return_as_df=True``.
+    summary : DataFrame
+        As of `summarise`, the message of what raised under ``reason``; with several entries of `call_kwargs` it has a
+        column ``call``. A metric whose scores do not depend on the explanation has one row, first, whose ``method`` is
+        "any method".
+    """
+
+    results: Any
+    summary: pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        # pandas escapes names; columns that hold nothing tell nothing.
+        filled = self.summary.replace("", float("nan")).dropna(axis="columns", how="all")
+        return str(filled.to_html(index=False, border=0, float_format="{:.3f}".format, na_rep=""))
 
 
 def summarise(

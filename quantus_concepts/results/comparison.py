@@ -30,10 +30,10 @@ from quantus_concepts.metrics.concepts.names import (
     CLASS_IMPORTANCE,
     DENSITY,
 )
-from quantus_concepts.summary import ANY_METHOD, OF_ITEMS
+from quantus_concepts.results.summary import ANY_METHOD, OF_ITEMS
 
 if TYPE_CHECKING:
-    from quantus_concepts.evaluation import Evaluation
+    from quantus_concepts.results.summary import Evaluation
 
 #: Columns of what is compared, the first with several values.
 COMPARED = ("model", "method")

@@ -1,0 +1,1 @@
+"""What was scored, read: summaries, tables, verdicts, comparisons, reliability over seeds."""
