@@ -28,13 +28,13 @@ class Settings:
 
     #: The words of the command, as they are typed and as run.json has them.
     words: ClassVar[str]
-    #: Options that the help shows; with none all. The others are named in its last line.
-    shown: ClassVar[tuple[str, ...]] = ()
+    #: Names of the options that the help shows, with spaces between; with none all. Its last line names the others.
+    shown: ClassVar[str] = ""
 
     @property
     def place(self) -> torch.device:
         """The device of `--device`."""
-        return torch_device(self.values()["device"])
+        return torch_device(self.options()["device"])
 
     def check(self) -> None:
         """Raise ValueError for settings that cannot be worked with, before anything is written."""
@@ -43,16 +43,14 @@ class Settings:
         """Return why some options have no effect here, and their names: these are refused if given, and not listed."""
         return "", ()
 
-    def values(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Return every option with its value."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def listed(self) -> dict[str, str]:
         """Return the settings that can change the results, as run.json and the report list them."""
-        reason, idle = self.idle()
-        changed = {field.name: getattr(self, field.name) != field.default for field in fields(self)}
-        refuse_without_effect(reason, **{name: changed[name] for name in idle})
-        return given_settings({name: value for name, value in self.values().items() if name not in idle})
+        _, idle = self.idle()
+        return given_settings({name: value for name, value in self.options().items() if name not in idle})
 
     def run(self, folder: RunFolder) -> None:
         """Compute, and write the results into the folder of the run."""
@@ -63,7 +61,7 @@ class Settings:
         from quantus_concepts.studies._kit.folder import RunFolder
         from quantus_concepts.studies._kit.plots import report_style
 
-        given = self.values()
+        given = self.options()
         with RunFolder(self.words, self.listed(), given["out"], overwrite=given["overwrite"]) as folder, report_style():
             self.run(folder)
         return folder.path
@@ -74,6 +72,9 @@ def command_of(settings: type[Settings]) -> Callable[..., Path]:
 
     def command(**given: Any) -> Path:
         chosen = settings(**given)
+        reason, idle = chosen.idle()
+        changed = {field.name: getattr(chosen, field.name) != field.default for field in fields(chosen)}
+        refuse_without_effect(reason, **{name: changed[name] for name in idle})
         chosen.check()
         return chosen.execute()
 
@@ -81,7 +82,7 @@ def command_of(settings: type[Settings]) -> Callable[..., Path]:
     parameters = []
     for field in fields(settings):
         kind = hints[field.name]
-        if settings.shown and field.name not in settings.shown:
+        if settings.shown and field.name not in settings.shown.split():
             option = copy.copy(kind.__metadata__[0])
             option.hidden = True
             kind = Annotated[kind.__origin__, option]
