@@ -33,6 +33,8 @@ HOSTS = {"quantus", "captum", "matplotlib", "pandas", "IPython", "cv2"}
 STEPS = {
     # Not even torch and the host: they come with the first name that is used.
     **{f"import {package}": None for package in PACKAGES},
+    # Fitted elsewhere, and read from a file: what only fitting needs is not loaded.
+    "from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, ResidualCBM": HEAVY | HOSTS | {"scipy"},
     "assert quantus_concepts.functional.positive_percentile": HEAVY | HOSTS,
     "from quantus_concepts.datasets import PaintedBirds": HEAVY | HOSTS,
     "from captum_concepts import CoAM, LayerFeatures, SteeredRISE, build_method, explain_func": HEAVY,
