@@ -6,6 +6,7 @@ from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
+    from quantus_concepts.metrics.bottleneck.concept_quality import ConceptQuality, plot_calibration
     from quantus_concepts.metrics.bottleneck.locality import Locality
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
@@ -49,6 +50,7 @@ __all__ = [
     "Completeness",
     "ConceptAUC",
     "ConceptPredictions",
+    "ConceptQuality",
     "ConceptSetCeiling",
     "ConceptTaskLeakage",
     "Faithfulness",
@@ -69,6 +71,7 @@ __all__ = [
     "check_premise",
     "intervention_curve",
     "optimise_patch",
+    "plot_calibration",
     "plot_discovered",
     "plot_interventions",
     "plot_sparse_heads",
