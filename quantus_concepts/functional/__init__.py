@@ -26,6 +26,7 @@ from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recita
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.concept_auc import concept_auc
+from quantus_concepts.functional.concepts.concept_quality import concept_quality
 from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
@@ -50,7 +51,11 @@ from quantus_concepts.functional.statistics.differences import (
 )
 from quantus_concepts.functional.statistics.discoveries import Discoveries, find_discoveries
 from quantus_concepts.functional.statistics.intervals import baseline_range, interval
-from quantus_concepts.functional.statistics.jackknife import cgim_interval, concept_auc_interval
+from quantus_concepts.functional.statistics.jackknife import (
+    cgim_interval,
+    concept_auc_interval,
+    concept_quality_interval,
+)
 from quantus_concepts.functional.statistics.seeds import seeds_interval
 
 __all__ = [
@@ -83,6 +88,8 @@ __all__ = [
     "concept_attribution",
     "concept_auc",
     "concept_auc_interval",
+    "concept_quality",
+    "concept_quality_interval",
     "concept_set_ceiling",
     "concept_swap",
     "concept_task_leakage",

@@ -1,4 +1,6 @@
 from .bottleneck.concept_auc import ConceptAUC as ConceptAUC
+from .bottleneck.concept_quality import ConceptQuality as ConceptQuality
+from .bottleneck.concept_quality import plot_calibration as plot_calibration
 from .bottleneck.locality import Locality as Locality
 from .concepts.cem import CEM as CEM
 from .concepts.cgim import CGIM as CGIM

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from quantus_concepts.functional import (
     ceiling_noise_equivalent,
@@ -17,6 +18,7 @@ from quantus_concepts.functional import (
     interconcept_leakage,
     noise_equivalent,
 )
+from quantus_concepts.functional.bottleneck import leakage as module
 from quantus_concepts.functional.bottleneck.leakage import discretise
 from quantus_concepts.functional.bottleneck.wrong_labels import unique_share
 from reference import bottleneck
@@ -74,6 +76,38 @@ def test_against_the_reference() -> None:
     assert beyond[0] == pytest.approx(0.5)
     # Changed places or not, the value says as much.
     assert (leakage.scores[0].item(), leakage.p[0].item()) == pytest.approx((0, 1), abs=1e-6)
+
+
+def test_pairs_in_blocks_of_any_size_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    bins = torch.randint(0, 5, (23, 70), generator=generator)
+    expected = [[bottleneck.entropy(list(zip(u, v, strict=True))) for v in bins.tolist()] for u in bins.tolist()]
+    for cells, images in ((1024, 8192), (15, 8192), (1, 9), (40, 70)):
+        monkeypatch.setattr(module, "_CELLS", cells)
+        monkeypatch.setattr(module, "_IMAGES", images)
+        np.testing.assert_allclose(module._pair_entropies(bins, 5), expected, rtol=0, atol=1e-12)
+
+
+class Largest(TorchDispatchMode):
+    """Note how many bytes the largest tensor has that an operator makes."""
+
+    n_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for part in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(part, torch.Tensor):
+                self.n_bytes = max(self.n_bytes, part.nbytes)
+        return result
+
+
+def test_no_tensor_is_larger_than_pairs_or_values() -> None:
+    # All tables of 600 concepts would have 92 MB as float32, those of 40 draws 115 MB.
+    generator = torch.Generator().manual_seed(0)
+    values, concepts = torch.rand(300, 600, generator=generator), torch.rand(300, 600, generator=generator) > 0.5
+    with Largest() as largest:
+        interconcept_leakage(values, concepts.long(), n_permutations=2)
+    assert largest.n_bytes <= 8 * 1024**2
 
 
 def test_the_null_is_the_mean_of_all_orders_within_the_strata() -> None:

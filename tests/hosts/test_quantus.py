@@ -128,7 +128,7 @@ INPUTS = {
     "table": table_inputs(),
 }
 #: Metrics with a score for each concept.
-OF_CONCEPTS = ("CGIM", "ConceptAUC", "ConceptTaskLeakage", "InterconceptLeakage")
+OF_CONCEPTS = ("CGIM", "ConceptAUC", "ConceptQuality", "ConceptTaskLeakage", "InterconceptLeakage")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,8 @@ from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero
 
 #: Rounding of information in nats, which is of sums of float32.
 _ROUNDING = 1e-7
+#: Sides of the tables of pairs that are counted at a time, and images whose pairs are: 70 MB.
+_CELLS, _IMAGES = 1024, 8192
 
 
 @in_one_line
@@ -113,12 +115,12 @@ def concept_task_leakage(
     # I(u; y | c) = H(u, c) + H(y, c) - H(u, y, c) - H(c): of these a draw within strata of c changes H(u, y, c) alone,
     # and the others cancel in the difference from the draws.
     observed = cells(bins)
-    draws = torch.stack([cells(drawn) for drawn in _shuffled(bins, concepts, n_permutations, seed)])
+    draws = (-cells(drawn) for drawn in _shuffled(bins, concepts, n_permutations, seed))
     # The entropy of y cancels in I(u; y) - I(c; y).
     own = _entropies(bins, n_bins) - _entropies(bins * n_classes + members, n_bins * n_classes)
     truth = _entropies(concepts, 2) - _entropies(with_class, 2 * n_classes)
     scale = torch.where(entropy > 0, entropy, torch.nan)
-    return _result(-observed, -draws, (own - truth) / scale, scale)
+    return _result(-observed, draws, (own - truth) / scale, scale)
 
 
 @torch.no_grad()
@@ -180,7 +182,7 @@ def interconcept_leakage(
         return information / torch.where(lengths > 0, lengths, torch.nan).fill_diagonal_(torch.nan)
 
     observed = scaled(bins, n_bins)
-    draws = torch.stack([scaled(drawn, n_bins) for drawn in _shuffled(bins, concepts, n_permutations, seed)])
+    draws = (scaled(drawn, n_bins) for drawn in _shuffled(bins, concepts, n_permutations, seed))
     return _result(observed, draws, observed - scaled(concepts, 2))
 
 
@@ -270,18 +272,37 @@ def cell_counts(cells: Tensor, n_cells: int) -> Tensor:
 
 def _entropies(cells: Tensor, n_cells: int) -> Tensor:
     """Return the entropy (L,) of the cells (L, N), numbers from 0 to n_cells - 1, in nats."""
-    n, counts = cells.shape[1], cell_counts(cells, n_cells)
+    return _terms(cells.shape[1], cells.device)[cell_counts(cells, n_cells)].sum(1)
+
+
+def _terms(n: int, device: torch.device) -> Tensor:
+    """Return what a count of 0 to n of n images adds to an entropy, (n + 1,)."""
     # Counts are few numbers: a table of their terms is quicker than as many logarithms.
-    terms = torch.special.entr(torch.arange(n + 1, device=cells.device, dtype=widest_float(cells.device)) / n)
-    return terms[counts].sum(1)
+    return torch.special.entr(torch.arange(n + 1, device=device, dtype=widest_float(device)) / n)
 
 
 def _pair_entropies(bins: Tensor, n_bins: int) -> Tensor:
-    """Return the joint entropy (L, L) of each pair of rows of bins (L, N): all tables by one matrix product."""
+    """Return the joint entropy (L, L) of each pair of rows of bins (L, N), by matrix products of a bounded size."""
     n_concepts, n = bins.shape
-    table = (bins[:, None] == torch.arange(n_bins, device=bins.device)[:, None]).to(torch.float32).flatten(0, 1)
-    counts = (table @ table.T).view(n_concepts, n_bins, n_concepts, n_bins)
-    return torch.special.entr(counts / n).sum((1, 3)).to(widest_float(bins.device))
+    terms, size = _terms(n, bins.device), max(1, _CELLS // n_bins)
+    result = terms.new_empty(n_concepts, n_concepts)
+    blocks = [slice(start, min(start + size, n_concepts)) for start in range(0, n_concepts, size)]
+    for place, own in enumerate(blocks):
+        for other in blocks[place:]:
+            counts = torch.zeros((), dtype=torch.int64, device=bins.device)
+            for start in range(0, n, _IMAGES):
+                images = slice(start, start + _IMAGES)
+                table = _one_hot(bins[own, images], n_bins)
+                others = table if other is own else _one_hot(bins[other, images], n_bins)
+                counts = counts + (table @ others.T).long()
+            pairs = terms[counts].view(own.stop - own.start, n_bins, -1, n_bins).sum((1, 3))
+            result[own, other], result[other, own] = pairs, pairs.T
+    return result
+
+
+def _one_hot(bins: Tensor, n_bins: int) -> Tensor:
+    """Return whether images (N,) are in each bin of each concept, (L x n_bins, N)."""
+    return (bins[:, None] == torch.arange(n_bins, device=bins.device)[:, None]).to(torch.float32).flatten(0, 1)
 
 
 def _shuffled(bins: Tensor, strata: Tensor, n: int, seed: int) -> Iterator[Tensor]:
@@ -293,15 +314,15 @@ def _shuffled(bins: Tensor, strata: Tensor, n: int, seed: int) -> Iterator[Tenso
         yield torch.empty_like(bins).scatter_(1, own, bins.gather(1, (strata + keys).argsort(1)))
 
 
-def _result(observed: Tensor, draws: Tensor, published: Tensor, scale: Tensor | float = 1.0) -> Leakage:
-    together = [part.flatten(-observed.ndim).nanmean(-1) for part in (observed, draws)]
-    p, mean_p = _share_above(observed, draws), _share_above(*together)
-    scores = (observed - draws.mean(0)) / scale
-    return Leakage(scores.float(), p.float(), published.float(), float(mean_p))
-
-
-def _share_above(observed: Tensor, draws: Tensor) -> Tensor:
-    """Return the share of all draws (P, ...), the observed one included, that are not below the observed one."""
-    # What differs by rounding is as much.
-    below = draws < observed - _ROUNDING
-    return (1 + (~below).sum(0)) / (len(draws) + 1)
+def _result(observed: Tensor, draws: Iterable[Tensor], published: Tensor, scale: Tensor | float = 1.0) -> Leakage:
+    """Return what draws of the null say about the observed information; one draw is in memory at a time."""
+    n, total, reached = 0, torch.zeros_like(observed), torch.ones_like(observed)
+    mean, mean_reached = observed.nanmean(), observed.new_ones(())
+    for drawn in draws:
+        # What differs by rounding is as much.
+        reached += ~(drawn < observed - _ROUNDING)
+        mean_reached += ~(drawn.nanmean() < mean - _ROUNDING)
+        total, n = total + drawn, n + 1
+    scores = (observed - total / n) / scale
+    p, mean_p = ((count / (n + 1)).float() for count in (reached, mean_reached))
+    return Leakage(scores.float(), p, published.float(), float(mean_p))

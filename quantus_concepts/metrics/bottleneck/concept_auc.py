@@ -102,7 +102,7 @@ class ConceptAUC(ConceptMetric):
 
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the score of each concept in all rows."""
-        values, concepts, classes = _seen(rows, rows.labels)
+        values, concepts, classes = seen_values(rows, rows.labels)
         scores = concept_auc(values, concepts).double().numpy()
         undefined, left_out = int(np.isnan(scores).sum()), len(rows) - len(values)
         reasons = {ONE_SIDED: Counted(undefined, len(scores), "concepts")} if undefined else {}
@@ -120,13 +120,13 @@ class ConceptAUC(ConceptMetric):
         found = self.score_rows(rows)
         if rows.predicted is None:
             return [found]
-        scores = concept_auc(*_seen(rows, rows.predicted)).double().numpy()
+        scores = concept_auc(*seen_values(rows, rows.predicted)).double().numpy()
         fields = {"metric": col.AUC_WITHIN, "item_kind": "concept"}
         within = MetricScores([fields], scores[:, None], col.CHANCE, intervals=False, lists_items=False)
         return [found, within]
 
 
-def _seen(rows: ConceptPredictions, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def seen_values(rows: ConceptPredictions, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the values, true concepts and classes of the images without a value that is NaN."""
     values, labels = cast(Tensor, rows.values).float(), rows.truth["concept_labels"]
     check_concept_count("concept_labels", "(N, L)", labels.numpy(), values.shape[1])

@@ -139,29 +139,12 @@ class OracleHead(ConceptMetric):
 
     def missing(self, rows: ConceptPredictions) -> str:
         """Return the name of what rows have to have and lack, "" for nothing."""
-        return super().missing(rows) or ("threshold" if self._present_from(rows) is None else "")
-
-    def _present_from(self, rows: ConceptPredictions) -> float | None:
-        """Return the value from which on a concept is present; None if that is unknown."""
-        if self.threshold is not None or rows.threshold is not None:
-            return self.threshold if self.threshold is not None else rows.threshold
-        if rows.about.get("is_head"):
-            # A head does not say what its values are.
-            return None
-        if rows.about["values"] == "margin":
-            return 0.0
-        return 0.5 if rows.about["bounded"] else None
+        return super().missing(rows) or ("threshold" if present_from(rows, self.threshold) is None else "")
 
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the accuracy of the oracle, what the head adds to it, or the oracle's with true concepts."""
-        values, threshold = cast(Tensor, rows.values), self._present_from(rows)
+        values, threshold = cast(Tensor, rows.values), known_threshold(rows, self)
         check_class_concepts(self.class_concepts, *rows.shape)
-        if threshold is None:
-            why = "may be margins or probabilities" if rows.about.get("is_head") else "are not bounded"
-            raise ValueError(
-                f"{self.name} needs argument `threshold`: the values of {rows.about['kind']} {why}: it is not "
-                "known from which value on a concept is present. Pass 0 for margins, 0.5 for values in [0, 1]."
-            )
         parts = []
         for part in rows.chunks(max(rows.shape)):
             shown = (values[part] >= threshold).float().masked_fill(values[part].isnan(), torch.nan)
@@ -177,3 +160,27 @@ class OracleHead(ConceptMetric):
             self.bounds,
             lambda _: counted({"the model's values are NaN": np.isnan(scores)}, len(scores)),
         )
+
+
+def present_from(rows: ConceptPredictions, threshold: float | None) -> float | None:
+    """Return the value from which on a concept is present, if a metric has no threshold; None if that is unknown."""
+    if threshold is not None or rows.threshold is not None:
+        return threshold if threshold is not None else rows.threshold
+    if rows.about.get("is_head"):
+        # A head does not say what its values are.
+        return None
+    if rows.about["values"] == "margin":
+        return 0.0
+    return 0.5 if rows.about["bounded"] else None
+
+
+def known_threshold(rows: ConceptPredictions, metric: Any) -> float:
+    """Return the value from which on a concept is present, or raise where a metric has no threshold either."""
+    threshold = present_from(rows, metric.threshold)
+    if threshold is None:
+        why = "may be margins or probabilities" if rows.about.get("is_head") else "are not bounded"
+        raise ValueError(
+            f"{metric.name} needs argument `threshold`: the values of {rows.about['kind']} {why}: it is not "
+            "known from which value on a concept is present. Pass 0 for margins, 0.5 for values in [0, 1]."
+        )
+    return threshold
