@@ -7,6 +7,7 @@ from captum_concepts.lazy import lazily
 if TYPE_CHECKING:
     from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
     from quantus_concepts.metrics.bottleneck.locality import Locality
+    from quantus_concepts.metrics.bottleneck.monosemanticity import Monosemanticity
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
@@ -56,6 +57,7 @@ __all__ = [
     "InterventionAccuracy",
     "Limits",
     "Locality",
+    "Monosemanticity",
     "OracleHead",
     "PASTAScore",
     "Patch",
