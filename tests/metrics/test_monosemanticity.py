@@ -53,7 +53,8 @@ def test_in_a_table_beside_random_banks_and_of_saved_rows() -> None:
     assert own["value"].tolist() == pytest.approx([np.mean(EXPECTED), *EXPECTED], abs=1e-6)
     assert own["chance"].iloc[0] == pytest.approx(mean_likeness(EMBEDDINGS), abs=1e-6)
     with torch.no_grad():
-        draws = [monosemanticity(bank.concept_predictor(torch.as_tensor(IMAGES)), EMBEDDINGS)[1].item() for bank in banks]
+        of_second = [monosemanticity(bank.concept_predictor(torch.as_tensor(IMAGES)), EMBEDDINGS)[1] for bank in banks]
+        draws = [score.item() for score in of_second]
     assert of_banks[["low", "high"]].iloc[2].tolist() == pytest.approx([min(draws), max(draws)], abs=1e-6)
     rows = predict_concepts(MODEL, LOADER, truth={"embeddings": EMBEDDINGS}, metrics=[Monosemanticity()])
     again = score_predictions(rows, [Monosemanticity()])
