@@ -2,6 +2,7 @@ from .bottleneck.concept_auc import ConceptAUC as ConceptAUC
 from .bottleneck.concept_quality import ConceptQuality as ConceptQuality
 from .bottleneck.concept_quality import plot_calibration as plot_calibration
 from .bottleneck.locality import Locality as Locality
+from .bottleneck.monosemanticity import Monosemanticity as Monosemanticity
 from .concepts.cem import CEM as CEM
 from .concepts.cgim import CGIM as CGIM
 from .concepts.clm import CLM as CLM

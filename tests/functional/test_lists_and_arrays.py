@@ -35,6 +35,7 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.cgim_difference, [VALUES, -VALUES, TRUTH], {}),
     (f.completeness, [INDICES, INDICES, INDICES], {}),
     (f.concept_set_ceiling, [LABELS, INDICES], {}),
+    (f.monosemanticity, [VALUES, SHARES], {}),
     (f.concept_task_leakage, [VALUES, INDICES, LABELS], {}),
     (f.interconcept_leakage, [VALUES, LABELS], {}),
     (lambda v, y, c: [f.noise_equivalent(v, y, c, 0.1)], [VALUES, INDICES, LABELS], {}),
