@@ -29,7 +29,7 @@ from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
 from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper, one, pick
 from quantus_concepts.studies.concepts import figures
-from quantus_concepts.studies.concepts.bottleneck import bottleneck_section, gap_verdict
+from quantus_concepts.studies.concepts.bottleneck import bottleneck_parts, gap_verdict
 from quantus_concepts.studies.concepts.collection import Collected
 from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import (
@@ -98,9 +98,6 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
     )
     rows = with_verdicts(with_own_ranges(rows[~others], observed))
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
-    place: list[Table | Picture] = []
-    if not pick(rows, metric="CLM").empty:
-        place = [Picture("clm", figures.location(rows), figures.PLACE), *place_tables(rows, published)]
     shown = Picture(
         "gallery",
         collected.gallery,
@@ -108,21 +105,31 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
         f"class, and their maps. ✓ {whose}, ✗ not; “no …” speaks for the class by being absent.",
         wide=True,
     )
+    gain, gain_of_more, cem = presence_tables(rows, published, whose)
     correlation, cgim = importance_tables(rows)
     histograms = Picture("cgim_histograms", figures.histograms(rows), figures.HISTOGRAMS)
-    important: list[Table | Picture] = [correlation, cgim, histograms]
-    important += [*figures.extremes(rows), values_table(rows, settings.values)]
+    # Painted birds have no row of the paper, and the classes' names are invented.
+    painted = settings.data == "painted"
+    kinds = ["concept"] if painted else ["concept", "class"]
+    place: tuple[list[Picture], list[Table]] = ([], [])
+    if not pick(rows, metric="CLM").empty:
+        clm, specificity = place_tables(rows, published)
+        place = [Picture("clm", figures.location(rows), figures.PLACE)], [*([] if painted else [clm]), specificity]
+    important: list[Table | Picture] = [cgim, histograms, *figures.extremes(rows, kinds)]
+    important += [values_table(rows, settings.values), *full_tables(rows, observed)]
+    of_rivals = rivals_tables(collected, rows)
+    bottleneck, *curves = bottleneck_parts(rows)
     sections = [
-        Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected, rows)]),
-        Section("Are the concepts present?", presence_tables(rows, published, whose)),
-        Section("Are they in the right place?", place),
-        Section("Are they important where they belong?", important, full_tables(rows, observed)),
-        bottleneck_section(rows),
-        Section("Does it listen to corrections?", *figures.interventions(rows)),
+        Section("Is one model better?", of_rivals[:1], [*of_rivals[1:], comparisons_table(collected, rows)]),
+        Section("Are the concepts present?", [gain], [gain_of_more, *([] if painted else [cem])]),
+        Section("Are they in the right place?", *place),
+        Section("Are they important where they belong?", [correlation], important),
+        Section("Does the class rest on its concepts?", [bottleneck], curves),
+        Section("Does it listen to corrections?", figures.interventions(rows)),
         Section("Gallery", [shown]),
         Section(
             "How well do the models classify?",
-            [accuracy_table(rows, settings.trains), *settings_table(rows, published)],
+            folded=[accuracy_table(rows, settings.trains), *settings_table(rows, published)],
         ),
     ]
     used = {*rows["model"], *rows["baseline"], *(["paper"] if paper else [])}
@@ -137,7 +144,7 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
             figures.presence_and_place(rows, whose),
             "The concept ranked first, by four rankings: how much more often it is "
             f"{whose} than in other images (CEM gain)"
-            f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place else ''}.",
+            f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place[0] else ''}.",
         ),
         sections,
         lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {banks}.",
@@ -331,13 +338,15 @@ def with_baselines(rows: pd.DataFrame, baselines: Sequence[str]) -> pd.DataFrame
 
 
 def presence_tables(rows: pd.DataFrame, published: pd.DataFrame, whose: str) -> list[Table]:
-    """Return CEM gain by ranking, and Table 1 of the paper."""
+    """Return CEM gain by ranking, of the first concept and of several, and Table 1 of the paper."""
     gain, cem = pick(rows, metric=CEM_GAIN), with_sources(rows, published, "CEM")
     title = "Concept existence above prevalence (CEM gain)"
-    caption = "Presence of the first l concepts less their share of the other images, in percentage points."
+    caption = "Presence of the first {} less {} share of the other images, in percentage points."
+    one, several = caption.format("concept", "its"), caption.format("l concepts", "their")
     often = f"How often the first l concepts are {whose}, in %."
     return [
-        ranked_table("cem-gain", title, gain, "set", caption, levels=True),
+        ranked_table("cem-gain", title, pick(gain, l=1), "set", one),
+        ranked_table("cem-gain-of-several", f"{title} of several", gain[gain["l"] > 1], "set", several, levels=True),
         ranked_table(
             "table-1", "Table 1: concept existence (CEM)", cem, "set", often, baselines=CEM_BASELINES, levels=True
         ),

@@ -129,16 +129,16 @@ class BenchmarkPasta(Settings):
         """The simulated ratings."""
         from quantus_concepts.datasets.ratings.raters import simulated_ratings
 
-        drawn = {"n_images": self.n_images, "n_per_image": self.n_per_image, "image_size": self.image_size}
-        return simulated_ratings(**drawn, seed=self.seed)
+        return simulated_ratings(
+            n_images=self.n_images, n_per_image=self.n_per_image, image_size=self.image_size, seed=self.seed
+        )
 
     @cached_property
     def embedder(self) -> Embedder:
         """The embedder of the scorers."""
         from quantus_concepts.studies.pasta.material import load_embedder
 
-        how = {"batch_size": self.batch_size, "display_progressbar": self.progress}
-        return load_embedder(EMBEDDED, device=self.place, **how)
+        return load_embedder(EMBEDDED, device=self.place, batch_size=self.batch_size, display_progressbar=self.progress)
 
     @property
     def plan(self) -> Plan:
@@ -324,9 +324,9 @@ class Ablate(Settings):
     def embedders(self) -> dict[str, Embedder]:
         """The embedder of every encoder, that of `--encoder` first."""
         from quantus_concepts.studies.pasta.ablate import other_encoders
-        from quantus_concepts.studies.pasta.material import load_embedder
+        from quantus_concepts.studies.pasta.material import HowToEmbed, load_embedder
 
-        how = {"cache": self.cache, "batch_size": self.batch_size, "display_progressbar": self.progress}
+        how = HowToEmbed(cache=self.cache, batch_size=self.batch_size, display_progressbar=self.progress)
         files = {self.encoder: (self.encoder_weights, self.encoder_tokenizer)}
         names = [self.encoder, *other_encoders(self.encoder, self.encoders)]
         return {name: load_embedder(name, *files.get(name, ()), device=self.place, **how) for name in names}

@@ -108,11 +108,18 @@ def test_the_page_is_well_formed_and_what_it_links_is_there(finished):
     text = (finished / "report.html").read_text(encoding="utf-8")
     page = HTMLPage(text)
     files = [source[2:] for source in page.sources if source.startswith("./")]
-    assert {"explore.html", "results.csv", "tables/table-1.csv"} <= set(files)
+    assert {"explore.html", "results.csv", "tables/cem-gain.csv"} <= set(files)
+    # Painted birds have no row of the paper.
+    assert not {"tables/table-1.csv", "tables/table-2.csv"} & set(files)
     assert all((finished / name).is_file() for name in files)
     listed = json.loads((finished / "run.json").read_text())["files"]
     assert {"explore.html", "results.csv", "report.html", "figures/gallery.png"} <= set(listed)
     assert "39 random banks for each" in text
+    # Several seeds have the row of CGIM that the caption promises.
+    compared = pd.read_csv(finished / "tables" / "comparisons.csv")
+    rows = compared[compared["what"].str.startswith("CGIM correlation")]
+    assert {"post-hoc CBM"} == set(rows["a"])
+    assert rows[rows["column"] == "first less second"]["value"].notna().any()
 
 
 def test_a_finished_run_makes_nothing_again(finished, monkeypatch):
