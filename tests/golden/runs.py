@@ -60,7 +60,7 @@ def few_steps(*arguments: Any, **named: Any) -> Any:
 
 #: Numbers that no option makes smaller.
 FEWER = {
-    "quantus_concepts.studies.concepts.models.fit_random_models": few_random_models,
+    "quantus_concepts.studies.concepts.seed.fit_random_models": few_random_models,
     "quantus_concepts.studies.substitution.models.fit_random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.plots.DPI": 30,

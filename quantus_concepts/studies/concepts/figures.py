@@ -183,7 +183,7 @@ def histograms(rows: pd.DataFrame) -> Figure:
 
 
 def concept_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], concept_names: Sequence[str]) -> Figure:
-    """Draw images with their concepts and maps, as `SeedPictures` keeps them."""
+    """Draw images with their concepts and maps, as `Seed` keeps them."""
     titles = [
         f"{'' if guess == label else 'WRONG '}true: {readable_name(class_names[label])}\n"
         f"predicted: {readable_name(class_names[guess])}"

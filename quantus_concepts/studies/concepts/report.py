@@ -30,7 +30,7 @@ from quantus_concepts.studies._kit.report import Picture, Report, Section, Table
 from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper, one, pick
 from quantus_concepts.studies.concepts import figures
 from quantus_concepts.studies.concepts.bottleneck import bottleneck_parts, gap_verdict
-from quantus_concepts.studies.concepts.collection import Collected
+from quantus_concepts.studies.concepts.collection import Collected, Scored
 from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import (
     PLAIN,
@@ -89,10 +89,9 @@ DIFFERENCES = dict.fromkeys([ACCURACY, CONCEPT_AUC, "CEM", CEM_GAIN, PART_SPECIF
 
 def build_report(collected: Collected, settings: Concepts) -> Report:
     """Declare the report; on CUB the paper's rows stand beside ours."""
-    frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
-    paper = settings.data == "cub"
-    seeds, observed = list(dict.fromkeys(frame["seed"])), collected.observed
-    rows = joined(frame, observed, collected.same_images)
+    whose, paper = "of its class" if collected.by_class else "in the image", settings.data == "cub"
+    seeds, observed = settings.all_seeds, collected.main.observed
+    rows = joined(collected.main, collected.same_images)
     others = (rows["metric"] == CGIM_CORRELATION) & np.array(
         [not is_shown_set(row) for row in rows.to_dict("records")], dtype=bool
     )
@@ -154,14 +153,14 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
     )
 
 
-def joined(frame: pd.DataFrame, observed: pd.DataFrame, same_images: bool) -> pd.DataFrame:
+def joined(scored: Scored, same_images: bool) -> pd.DataFrame:
     """Average over seeds; seeds that share their images have intervals over both where there are scores of images."""
     # Random banks have the kinds of row that models have, so that each number finds its range.
-    frame = frame.astype({"l": float}).assign(what=kinds_of_rows(frame))
+    frame = scored.frame.astype({"l": float}).assign(what=kinds_of_rows(scored.frame))
     rows = join_seeds(frame, RANDOM, bounds_of)
     # The random banks have the values of the first post-hoc model.
     rows.loc[rows["model"].isin(map(values_name, VALUES)), ["random_low", "random_high"]] = math.nan
-    return with_image_intervals(rows, observed) if same_images and frame["seed"].nunique() > 1 else rows
+    return with_image_intervals(rows, scored.observed) if same_images and frame["seed"].nunique() > 1 else rows
 
 
 def verdicts(rows: pd.DataFrame, observed: pd.DataFrame, whose: str) -> list[Verdict]:
@@ -205,7 +204,7 @@ def own_range(rows: pd.DataFrame, observed: pd.DataFrame, ranking: str) -> str:
 
 def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
     """Return the paired differences of models, and of maps and their baselines."""
-    compared = compare_answers(collected.observed, collected.same_images)
+    compared = compare_answers(collected.main.observed, collected.same_images)
     models = {*compared["a"]} if doubt(pick(rows, model=POST_HOC)) else set()
     caption = "On the same images, in % and percentage points (CGIM correlation: over classes): the first concept, and "
     caption += f"maps at α = 1. p-values are corrected for all rows (Holm). {NO_ZERO}"
@@ -242,16 +241,16 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     """Return the numbers of each backbone and each model of the user's, and the paired differences of all of them."""
     if not collected.rivals:
         return []
-    tables = {collected.name: collected.observed} | {rival.name: rival.observed for rival in collected.rivals}
+    tables = {name: scored.observed for name, scored in collected.models.items()}
     of_model = {collected.name: pick(rows, model=POST_HOC, what=SCORE)}
-    for rival in collected.rivals:
-        own = pick(joined(rival.frame, rival.observed, collected.same_images), model=POST_HOC, what=SCORE)
+    for name, rival in collected.rivals.items():
+        own = pick(joined(rival, collected.same_images), model=POST_HOC, what=SCORE)
         if RANDOM not in set(rival.frame["model"]):
             own = with_chance(own, rival.observed)
-        of_model[rival.name] = with_verdicts(own)
+        of_model[name] = with_verdicts(own)
     unknowing = [name for name, own in of_model.items() if doubt(own)]
     concepts = {name: concepts_of(images) for name, images in tables.items()}
-    others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
+    others = [name for name in collected.rivals if concepts[name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
     shown = pick(cells, metric=CGIM_CORRELATION)
     shown = shown[np.array([is_shown_set(row) for row in shown.to_dict("records")], dtype=bool)]

@@ -33,9 +33,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command
 from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.data import load_concept_data
-from quantus_concepts.studies.concepts.models import SeedModels
-from quantus_concepts.studies.concepts.pictures import SeedPictures
-from quantus_concepts.studies.concepts.scores import SeedScores
+from quantus_concepts.studies.concepts.seed import Seed
 from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
@@ -124,10 +122,9 @@ def test_the_page_is_well_formed_and_what_it_links_is_there(finished):
 
 def test_a_finished_run_makes_nothing_again(finished, monkeypatch):
     again = raising(AssertionError("made again"))
-    monkeypatch.setattr(SeedScores, "_state", again)
-    for name in ("_shown", "_explorer"):
-        monkeypatch.setattr(SeedPictures, name, again)
-    monkeypatch.setattr(SeedModels, "models", property(again))
+    for name in ("_state", "_shown", "_explorer"):
+        monkeypatch.setattr(Seed, name, again)
+    monkeypatch.setattr(Seed, "models", property(again))
     out = shutil.copytree(finished, "out")
     Path(out, "report.html").unlink()
     assert main([*RECORDED, str(out)]) == 0

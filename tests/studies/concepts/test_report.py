@@ -14,7 +14,7 @@ from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.results.verdicts import difference_verdict, with_verdicts
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
 from quantus_concepts.studies.concepts.bottleneck import ceiling_text, wrong_labels
-from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected
+from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected, Scored
 from quantus_concepts.studies.concepts.comparisons import (
     bounds_of,
     compare_answers,
@@ -34,7 +34,6 @@ from quantus_concepts.studies.concepts.report import (
     verdicts,
     without_verdict,
 )
-from quantus_concepts.studies.concepts.rivals import Rival
 from quantus_concepts.studies.concepts.terms import setting_name, shown_names
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
@@ -174,8 +173,8 @@ def test_a_difference_of_a_model_without_verdict_has_none(of):
     own, theirs = (weak if of == "study" else strong), (weak if of.startswith("rival") else strong)
     theirs = theirs[:2] if "without" in of else theirs
     compared = pd.concat([scored(POST_HOC, 19), scored("plain backbone", 2)], ignore_index=True)
-    rivals = [Rival("theirs", POST_HOC, theirs, scored(POST_HOC, 2))]
-    collected = Collected(own, compared, None, "", False, True, "ours", rivals)
+    models = {"ours": Scored(POST_HOC, own, compared), "theirs": Scored(POST_HOC, theirs, scored(POST_HOC, 2))}
+    collected = Collected(models, None, "", False, True)
     of_rivals = rivals_tables(collected, mean_rows(own))[1]
     expected = "no verdict" if of in ("study", "rival") else "above 0"
     for table, said in (
