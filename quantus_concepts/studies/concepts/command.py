@@ -176,7 +176,7 @@ class Concepts(Settings):
             raise ValueError(f"Expected `--concepts` to name a file but there is none at {self.concepts}.")
         if self.data != "cub":
             kit.refuse_without_effect(of_data, labels=self.labels != "image")
-        mine = {"layer": self.layer, "weights": self.weights, "mean": self.mean, "std": self.std}
+        mine: dict[str, object] = {"layer": self.layer, "weights": self.weights, "mean": self.mean, "std": self.std}
         mine["unnormalised"] = self.unnormalised
         if not given:
             kit.refuse_without_effect("on the small network: name one of your own with --backbone", **mine)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
-import pandas as pd
 import torch
 from huggingface_hub.constants import CONFIG_NAME
 from torch import nn
@@ -29,18 +28,6 @@ from quantus_concepts.studies._kit.options import SMALL
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
 from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.data import BenchmarkData, learnable_concepts, same_images
-
-
-@dataclass(frozen=True)
-class Rival:
-    """The scores of one further model; in both tables it has the name of the study's own."""
-
-    name: str
-    #: What the model is called in results.csv.
-    kind: str
-    frame: pd.DataFrame
-    #: Scores of images and classes.
-    observed: pd.DataFrame
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,6 @@
 """`benchmark pasta` and the commands around ratings of explanations: collect, train on, score, compare."""
 
-from quantus_concepts.studies.pasta.command import (
-    benchmark_pasta,
-    pasta_ablate,
-    pasta_metrics,
-    pasta_score,
-    pasta_sheet,
-    pasta_sizes,
-    pasta_train,
-)
+from quantus_concepts.studies._kit.study import command_of
+from quantus_concepts.studies.pasta.command import Ablate, BenchmarkPasta, Metrics, Score, Sheet, Train
 
-COMMANDS = {
-    "benchmark pasta": benchmark_pasta,
-    "pasta sheet": pasta_sheet,
-    "pasta train": pasta_train,
-    "pasta score": pasta_score,
-    "pasta metrics": pasta_metrics,
-    "pasta ablate": pasta_ablate,
-    "pasta sizes": pasta_sizes,
-}
+COMMANDS = {study.words: command_of(study) for study in (BenchmarkPasta, Sheet, Train, Score, Metrics, Ablate)}

@@ -19,7 +19,8 @@ from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import PAPER, names, one, over_seeds, pick, with_random_range
-from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, label_names_of, words
+from quantus_concepts.studies.pasta.command import EMBEDDED, Ablate
+from quantus_concepts.studies.pasta.material import ALL, words
 from quantus_concepts.studies.pasta.report import (
     KINDS,
     READING,
@@ -165,25 +166,19 @@ def table_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-def run_ablations(
-    folder: RunFolder,
-    chosen: Sequence[str],
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    plan: Plan,
-    maps: RatedExplanations | None,
-    encoders: Mapping[str, Embedder],
-) -> None:
+def run_ablations(settings: Ablate, folder: RunFolder) -> None:
     """Train and test every variant, and write all of it; the paper's numbers are rows of the model "paper"."""
+    ratings, plan, chosen = settings.ratings, settings.plan, table_names(settings.tables)
+    embedder, encoders = settings.embedders[settings.encoder], dict(settings.embedders)
+    del encoders[settings.encoder]
     ablations = {name: ABLATIONS[name] for name in chosen if name != ENCODERS}
     if ENCODERS in chosen and encoders:
         ablations[ENCODERS] = encoder_ablation(embedder.encoder.name, list(encoders))
     with warnings_as_notes(folder):
         folder.note(*ratings.notes)
-        plan = replace(plan, label_names=label_names_of(ratings))
         # Too few images raise before the expensive training.
         plan.splits(ratings)
-        splits = train_variants(folder, ablations, ratings, embedder, plan, maps, encoders)
+        splits = train_variants(folder, ablations, ratings, embedder, plan, settings.maps, encoders)
         means = over_seeds(splits, KEYS, interval=splits_interval)
         printed = [
             paper_table(of.table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", seeds=5)

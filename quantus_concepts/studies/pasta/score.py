@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
 
 import pandas as pd
-import torch
 import typer
 from markupsafe import Markup
 
@@ -20,6 +18,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     SHOWN,
     ExplanationFile,
     check_explanations,
+    find_explanations,
     problems,
     usable_files,
 )
@@ -37,9 +36,9 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
+from quantus_concepts.studies.pasta.command import Score
 from quantus_concepts.studies.pasta.material import (
     ALL,
-    HowToEmbed,
     encoder_trained_on,
     for_spreadsheets,
     load_encoder,
@@ -55,24 +54,18 @@ COUNT, WINS = "n", "wins"
 PICTURE, CONCEPTS_SHOWN, EXPLAINERS_SHOWN = 240, 8, 20
 
 
-def run_score(
-    folder: RunFolder,
-    scorer: Scorer,
-    embedder: Embedder,
-    explanations: Sequence[ExplanationFile],
-    *,
-    clip: bool,
-    n_shown: int,
-    progress: bool,
-    more: Mapping[str, str],
-) -> None:
+def run_score(settings: Score, folder: RunFolder) -> None:
     """Score explanations, and write scores and means by explainer."""
+    scorer, embedder, progress = settings.loaded, settings.embedder, settings.progress
+    explanations = find_explanations(
+        settings.images, settings.explanations, labels_from=settings.labels, ascending=words(settings.ascending)
+    )
     with warnings_as_notes(folder):
         files = _with_known_labels(check_explanations(explanations, display_progressbar=progress), scorer)
         usable = usable_files(files)
         embeddings = embed_ratings(folder, embedder, LazyExplanations(ExplanationFile.read, usable))
         labels = None if scorer.labels is None else [file.label or None for file in usable]
-        votes = scorer.score(embeddings.to(scorer.device), labels, clip=clip).cpu().numpy()
+        votes = scorer.score(embeddings.to(scorer.device), labels, clip=settings.clip).cpu().numpy()
         frame = pd.DataFrame(votes, columns=list(scorer.questions))
         asked = {name: question_of(scorer, name) for name in scorer.questions}
         scores = sort_explanations(_score_frame(files, frame), asked[scorer.questions[0]])
@@ -83,12 +76,11 @@ def run_score(
             folder.note(remark)
             typer.echo(f"Note: {printable(remark)}", err=True)
         means = by_explainer(scores.sort_index(), asked, mixture)
-    settings = {
-        name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)
-    }
+    shown = {name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)}
+    more = {"labels": "none, as trained" if scorer.labels is None else settings.labels}
     reason = withheld(scorer, embedder.encoder, scorer.questions[0])
-    report = score_report(means, scores, files, scorer, mixture, n_shown, reason)
-    write_report(folder, for_spreadsheets(means), report, {**more, "encoder": embedder.name, **settings})
+    report = score_report(means, scores, files, scorer, mixture, settings.n_shown, reason)
+    write_report(folder, for_spreadsheets(means), report, {**more, "encoder": embedder.name, **shown})
 
 
 def read_scorer(path: Path, question: str) -> Scorer:
@@ -100,19 +92,18 @@ def read_scorer(path: Path, question: str) -> Scorer:
     return scorer if question.strip().lower() == ALL else scorer.select(words(question)).eval()
 
 
-def make_embedder(
-    scorer: Scorer,
-    encoder: str | None,
-    weights: Path | None,
-    tokenizer: Path | None,
-    *,
-    device: torch.device,
-    **settings: Unpack[HowToEmbed],
-) -> Embedder:
+def make_embedder(settings: Score) -> Embedder:
     """Return the embedder that a scorer was trained with, or with another encoder."""
-    name = encoder or encoder_trained_on(scorer, weights)
-    loaded = None if name is None else load_encoder(name, weights, tokenizer, device=device)
-    return embedder_for(scorer, loaded, **settings)
+    scorer, weights = settings.loaded, settings.encoder_weights
+    name = settings.encoder or encoder_trained_on(scorer, weights)
+    loaded = None if name is None else load_encoder(name, weights, settings.encoder_tokenizer, device=settings.place)
+    return embedder_for(
+        scorer,
+        loaded,
+        cache=settings.cache,
+        batch_size=settings.batch_size,
+        display_progressbar=settings.progress,
+    )
 
 
 def sort_explanations(frame: pd.DataFrame, question: Question) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from quantus_concepts.datasets.ratings.explanations import MapExplanation, quest
 from quantus_concepts.datasets.ratings.table import EXPLANATIONS, IMAGES, WORDINGS
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.pasta.cards import MEGABYTE, RATING_PAGE, Gallery, encode_image, shown_picture
+from quantus_concepts.studies.pasta.command import Sheet
 from quantus_concepts.studies.pasta.material import words
 
 DEFAULT_QUESTIONS = ("Q1", "Q2", "Q3", "Q4")
@@ -55,27 +56,23 @@ def page_questions(text: str | None, changes: Mapping[str, Path | None]) -> tupl
     return tuple(questions)
 
 
-def write_sheet(
-    folder: RunFolder,
-    images: Path,
-    explanations: Path,
-    questions: Sequence[str],
-    changes: Mapping[str, Path | None],
-    *,
-    labels_from: str,
-    ascending: str | None,
-    n_items: int | None,
-    picture_size: int,
-    max_megabytes: float,
-    seed: int,
-    progress: bool,
-) -> None:
+def write_sheet(settings: Sheet, folder: RunFolder) -> None:
     """Write images and explanations where their ratings find them, and then the page, and print what to do next."""
+    images, explanations, questions, progress = (
+        settings.images,
+        settings.explanations,
+        settings.asked,
+        settings.progress,
+    )
     found = find_explanations(
-        images, explanations, labels_from=labels_from, ascending=words(ascending), with_images=True
+        images,
+        explanations,
+        labels_from=settings.labels_from,
+        ascending=words(settings.ascending),
+        with_images=True,
     )
     changed = {}
-    for name, root in changes.items():
+    for name, root in settings.changes.items():
         if root is not None and name in questions:
             own_name = explanations.resolve().name
             perturbed = find_explanations(root / "images", root / "explanations", with_images=True, own_name=own_name)
@@ -83,10 +80,10 @@ def write_sheet(
             changed[name] = {change_key(file): file for file in perturbed}
     checked = _note_missing(check_explanations(found, display_progressbar=progress), changed)
     files = usable_files(checked)
-    if n_items is not None and n_items < len(files):
-        chosen = np.random.default_rng([seed]).permutation(len(files))[:n_items]
+    if settings.n_items is not None and settings.n_items < len(files):
+        chosen = np.random.default_rng([settings.seed]).permutation(len(files))[: settings.n_items]
         files = [files[place] for place in sorted(chosen)]
-    gallery = Gallery(picture_size, max_megabytes)
+    gallery = Gallery(settings.picture_size, settings.max_megabytes)
     items = []
     for file in bar(files, "drawing", unit="explanation", show=progress):
         sections = {"shown": gallery.section(file)}
@@ -98,12 +95,12 @@ def write_sheet(
     page = gallery.render(
         [_question_fields(name) for name in questions],
         items,
-        seed,
+        settings.seed,
         title="Rating explanations",
         # The colours of drawings are not known.
         colours=any(file.modality == "map" for file in files),
     )
-    _write_files(folder, files, picture_size)
+    _write_files(folder, files, settings.picture_size)
     folder.write(WORDINGS, json.dumps({name: _wording(name) for name in questions}, indent=2) + "\n")
     folder.write(RATING_PAGE, page)
     left_out = [file for file in checked if file.note]

@@ -19,14 +19,14 @@ from captum_concepts.attributions.steered_rise import SteeredRISE
 from captum_concepts.support.running import device_of, seeded_generators
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.functional.statistics.intervals import relation, t_interval
+from quantus_concepts.datasets.ratings.rated_file import PREDICTED
+from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.applications.steering import score_masks
-from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.overlay import unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_bytes
@@ -37,6 +37,7 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
+from quantus_concepts.studies.pasta.command import BenchmarkPasta, Train
 from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
 from quantus_concepts.studies.pasta.metrics import Measured, measure_methods, metric_sections
 from quantus_concepts.studies.pasta.report import (
@@ -46,33 +47,24 @@ from quantus_concepts.studies.pasta.report import (
     table,
     training_report,
 )
-from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings
-from quantus_concepts.studies.pasta.votes import vote_differences, vote_means
+from quantus_concepts.studies.pasta.scorers import SCORER, cached_arrays, train_on_ratings
+from quantus_concepts.studies.pasta.votes import EXPLAINER, IMAGE, explainer_means, vote_differences, vote_means
 
 #: The scorer that was trained on all ratings.
 SCORER_FILE = "scorer.safetensors"
 
 
-def run_training(
-    folder: RunFolder,
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    plan: Plan,
-    labels: str = "predicted",
-    *,
-    birds: RatedBirds | None = None,
-    n_masks: int = 0,
-    epochs: int = 0,
-) -> None:
+def run_training(settings: BenchmarkPasta | Train, folder: RunFolder) -> None:
     """Train and test scorers on ratings, and write the report, the scores and the scorer of all ratings."""
-    used = None
+    ratings, embedder, plan, used = settings.ratings, settings.embedder, settings.plan, None
+    labels = settings.labels if isinstance(settings, Train) else PREDICTED
     with warnings_as_notes(folder):
         outcome = train_on_ratings(folder, ratings, embedder, plan, labels)
         means = vote_means(ratings, plan.questions)
         compared = vote_differences(ratings, plan.questions)
         tables = {"vote_differences": compared, "votes": means, "scores": outcome.scores}
-        if birds is not None:
-            used = use_score(folder, outcome.scorer, embedder, birds, plan, epochs, n_masks)
+        if isinstance(settings, BenchmarkPasta) and settings.uses:
+            used = use_score(settings, folder, outcome.scorer)
             tables |= used.frames
         for name, table in tables.items():
             folder.write(f"{name}.csv", for_spreadsheets(table).to_csv(index=False))
@@ -97,8 +89,8 @@ def run_training(
         more=([] if used is None else use_verdicts(used), sections),
         links=tuple(tables),
     )
-    settings = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
-    write_report(folder, outcome.frame, report, settings | {"encoder": embedder.name, "device": str(plan.device)})
+    shown = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
+    write_report(folder, outcome.frame, report, shown | {"encoder": embedder.name, "device": str(plan.device)})
 
 
 #: Weights of the score in the steered RISE; 0 is RISE itself.
@@ -139,18 +131,13 @@ class Uses:
         }
 
 
-def use_score(
-    folder: RunFolder,
-    scorer: Scorer,
-    embedder: Embedder,
-    birds: RatedBirds,
-    plan: Plan,
-    epochs: int,
-    n_masks: int,
-) -> Uses:
+def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer) -> Uses:
     """Use a scorer for everything the paper uses it for."""
-    question, seed = scorer.questions[0], birds.seed
-    classifier = train_classifier(folder, birds, epochs=epochs, device=plan.device, progress=plan.progress)
+    embedder, question, seed, n_masks = settings.embedder, scorer.questions[0], settings.seed, settings.n_masks
+    birds = RatedBirds(settings.n_explained, image_size=settings.image_size, seed=seed)
+    classifier = train_classifier(
+        folder, birds, epochs=settings.classifier_epochs, device=settings.place, progress=settings.progress
+    )
     images = classifier.images.numpy()
     folder.note(
         f"The classifier is a small network that classifies {classifier.accuracy:.0%} of {len(images)} birds it has "
@@ -173,7 +160,7 @@ def use_score(
     rise = SteeredRISE(classifier.model, mask_score)
     key = [network, scorer, embedder.settings, question, n_masks, CELLS, WEIGHTS, seed]
     steered = cached_arrays(
-        folder, "steered RISE", key, partial(_steer, classifier, rise, metric, n_masks, seed, plan.device)
+        folder, "steered RISE", key, partial(_steer, classifier, rise, metric, n_masks, seed, settings.place)
     )
     explain = build_methods(["Grad-CAM"])["Grad-CAM"]
     light, strong = (
@@ -196,7 +183,7 @@ def use_score(
             n_masks=n_masks,
             n_samples=N_SAMPLES,
             seed=seed,
-            progress=plan.progress,
+            progress=settings.progress,
         ),
         _steered_rows(classifier, steered),
         light,
@@ -236,13 +223,13 @@ def _steer(
 
 def steering_means(results: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """Return the mean score and faithfulness of the steered explanations, by the weight of the score."""
-    rows = []
-    for measure in ("score", "faithfulness"):
-        for weight, scores in zip(WEIGHTS, results[measure], strict=True):
-            values = scores[~np.isnan(scores)]
-            mean = float(values.mean()) if values.size else math.nan
-            rows.append((measure, f"{weight:g}", mean, *t_interval(values, (-math.inf, math.inf)), values.size))
-    return pd.DataFrame(rows, columns=["measure", "name", "mean", "low", "high", "n"])
+    measures = ("score", "faithfulness")
+    scores = {name: results[name].reshape(-1) for name in measures}
+    weights = np.repeat([f"{weight:g}" for weight in WEIGHTS], results["score"].shape[1])
+    frame = pd.DataFrame({IMAGE: np.arange(len(weights)), EXPLAINER: weights, **scores})
+    means = explainer_means(frame, measures, (-math.inf, math.inf))
+    means = means.rename(columns={EXPLAINER: "name", "value": "mean"})
+    return means[["measure", "name", "mean", "low", "high", "n"]]
 
 
 def _steered_rows(classifier: Classifier, results: Mapping[str, np.ndarray]) -> list[GalleryRow]:

@@ -106,7 +106,7 @@ class Substitution(Settings):
                 "with `--data sub`, whose images are given", painted=self.painted, seeds=self.seeds > 1
             )
         if self.network == kit.SMALL:
-            own = {"layer": self.layer, "weights": self.weights, "mean": self.mean, "cbm": self.cbm}
+            own: dict[str, object] = {"layer": self.layer, "weights": self.weights, "mean": self.mean, "cbm": self.cbm}
             own["unnormalised"] = self.unnormalised
             kit.refuse_without_effect("without a network of your own (`--backbone`)", **own)
             kit.check_stride(self.image_size)

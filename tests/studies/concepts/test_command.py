@@ -33,9 +33,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command
 from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.data import load_concept_data
-from quantus_concepts.studies.concepts.models import SeedModels
-from quantus_concepts.studies.concepts.pictures import SeedPictures
-from quantus_concepts.studies.concepts.scores import SeedScores
+from quantus_concepts.studies.concepts.seed import Seed
 from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
@@ -108,19 +106,25 @@ def test_the_page_is_well_formed_and_what_it_links_is_there(finished):
     text = (finished / "report.html").read_text(encoding="utf-8")
     page = HTMLPage(text)
     files = [source[2:] for source in page.sources if source.startswith("./")]
-    assert {"explore.html", "results.csv", "tables/table-1.csv"} <= set(files)
+    assert {"explore.html", "results.csv", "tables/cem-gain.csv"} <= set(files)
+    # Painted birds have no row of the paper.
+    assert not {"tables/table-1.csv", "tables/table-2.csv"} & set(files)
     assert all((finished / name).is_file() for name in files)
     listed = json.loads((finished / "run.json").read_text())["files"]
     assert {"explore.html", "results.csv", "report.html", "figures/gallery.png"} <= set(listed)
     assert "39 random banks for each" in text
+    # Several seeds have the row of CGIM that the caption promises.
+    compared = pd.read_csv(finished / "tables" / "comparisons.csv")
+    rows = compared[compared["what"].str.startswith("CGIM correlation")]
+    assert {"post-hoc CBM"} == set(rows["a"])
+    assert rows[rows["column"] == "first less second"]["value"].notna().any()
 
 
 def test_a_finished_run_makes_nothing_again(finished, monkeypatch):
     again = raising(AssertionError("made again"))
-    monkeypatch.setattr(SeedScores, "_state", again)
-    for name in ("_shown", "_explorer"):
-        monkeypatch.setattr(SeedPictures, name, again)
-    monkeypatch.setattr(SeedModels, "models", property(again))
+    for name in ("_state", "_shown", "_explorer"):
+        monkeypatch.setattr(Seed, name, again)
+    monkeypatch.setattr(Seed, "models", property(again))
     out = shutil.copytree(finished, "out")
     Path(out, "report.html").unlink()
     assert main([*RECORDED, str(out)]) == 0
