@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole, to_tensor
 from captum_concepts.support.files import printable
 from captum_concepts.support.running import progress, warn_user
@@ -201,7 +200,7 @@ def fit_drawn(features: Tensor, present: np.ndarray, fitting: Fitting, display_p
 
 def random_directions(
     n_concepts: int, n_features: int, names: Sequence[str] | None, seed: int, mean: Tensor | ArrayLike | None
-) -> BankContents:
+) -> dict[str, Any]:
     """Draw directions (L, d) evenly from the sphere, with boundaries through the mean embedding."""
     check_whole("n_concepts", n_concepts, 1)
     check_whole("n_features", n_features, 1)
@@ -210,8 +209,8 @@ def random_directions(
     check_finite("mean", centre)
     directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
     cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
-    tensors = {"cavs": cavs, "intercepts": -cavs @ centre}
-    return BankContents(tensors, names, {"method": "random", "seed": int(seed)})
+    settings = {"method": "random", "seed": int(seed)}
+    return {"cavs": cavs, "intercepts": -cavs @ centre, "names": names, "settings": settings}
 
 
 def as_embeddings(value: Tensor | ArrayLike, name: str = "features") -> Tensor:

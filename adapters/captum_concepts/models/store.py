@@ -19,9 +19,10 @@ from captum_concepts.backbones.embedding import LoaderBatch
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.directions import as_embeddings
+from captum_concepts.bank.files import write_file, write_folder
 from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
-from captum_concepts.models.files import LEVELS, BackboneFacts, ModelContents, read_model, write_file, write_folder
+from captum_concepts.models.files import LEVELS, WHAT, BackboneFacts, ModelContents, read_model
 from captum_concepts.models.random_banks import N_BANKS, random_banks
 from captum_concepts.support.checks import check_path, check_whole
 from captum_concepts.support.files import quote, shorten
@@ -167,7 +168,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         IsADirectoryError
             If it is a folder.
         """
-        write_file(check_path("path", path), self._checked_contents())
+        write_file(check_path("path", path), WHAT, *self._checked_contents().pack())
 
     @classmethod
     def load(
@@ -362,7 +363,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         return make_card(repo_id, self._contents(), metrics, description, license)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        write_folder(save_directory, self._contents())
+        write_folder(save_directory, *self._contents().pack())
 
     def _checked_contents(self) -> ModelContents:
         if self.source is not None:
