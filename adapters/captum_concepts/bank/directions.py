@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole, to_tensor
 from captum_concepts.support.files import printable
-from captum_concepts.support.running import progress, warn_user
+from captum_concepts.support.running import import_sklearn, progress, warn_user
 
 METHODS = ("svm", "mean")
 HOLD_BACK = 0.2
@@ -32,14 +32,24 @@ _MOST_STEPS = 1_000_000
 _MOST_PRODUCTS = 4096
 
 
+class FitSettings(TypedDict, total=False):
+    """The settings of `ConceptBank.fit` that other functions hand on to it."""
+
+    method: str
+    n_pos: int
+    n_neg: int
+    C: float
+    hold_back: float
+
+
 class Fitting(NamedTuple):
     """How directions are drawn and fitted; None draws all images but those held back, or as many of the other side."""
 
-    method: str
-    n_pos: int | None
-    n_neg: int | None
-    C: float
-    seed: int
+    method: str = "svm"
+    n_pos: int | None = 100
+    n_neg: int | None = 100
+    C: float = 1.0
+    seed: int = 0
     hold_back: float = HOLD_BACK
 
     def check(self) -> Fitting:
@@ -112,10 +122,6 @@ def svm_directions(
     display_progressbar: bool = False,
 ) -> Directions:
     """Fit one linear SVM for each concept, as scikit-learn's ``SVC(kernel="linear")``."""
-    # Imported here: who only uses a model need not wait for it.
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import SVC
-
     # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
     # libsvm computes in float64 on the CPU: converted once for all concepts.
     array = features.detach().cpu().double().numpy()
@@ -129,10 +135,12 @@ def svm_directions(
         drawn = array[rows]
         # One matrix product has all inner products that the solver would compute one by one.
         known = len(rows) <= _MOST_PRODUCTS
-        svm = SVC(kernel="precomputed" if known else "linear", C=C, random_state=0, max_iter=_MOST_STEPS)
+        svm = import_sklearn("svm").SVC(
+            kernel="precomputed" if known else "linear", C=C, random_state=0, max_iter=_MOST_STEPS
+        )
         with warnings.catch_warnings():
             # One warning for all concepts.
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", import_sklearn("exceptions").ConvergenceWarning)
             svm.fit(drawn @ drawn.T if known else drawn, labels[rows, j])
         unfinished += svm.fit_status_
         normals[j], offsets[j] = svm.dual_coef_[0] @ drawn[svm.support_], svm.intercept_[0]
