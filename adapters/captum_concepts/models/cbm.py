@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, Unpack, cast
 
@@ -154,25 +153,6 @@ class PostHocCBM(StoredCBM):
         absent, mean = bank.absent_values, bank.mean_values(self.values)
         self.absent_values = None if absent is None else absent.to(self.concept_layer.cavs)
         self.mean_values = mean.to(self.concept_layer.cavs)
-
-    def random_models(self) -> list[PostHocCBM]:
-        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
-
-        Returns
-        -------
-        list of PostHocCBM
-            Models in eval mode except the features; empty without `fit(random_banks=)`.
-        """
-        models = []
-        for draw in self.random_banks:
-            model = self.with_head(copy.deepcopy(draw.head).to(self.concept_layer.cavs).eval())
-            bank = ConceptBank(draw.cavs, draw.intercepts, self.concept_layer.names, settings={"method": "random"})
-            model.concept_layer = ConceptLayer(bank.to(self.concept_layer.cavs.device, model.bank.dtype), self.values)
-            model.concept_layer.eval()
-            model.random_banks = ()
-            model.know_levels(draw)
-            models.append(model)
-        return models
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
