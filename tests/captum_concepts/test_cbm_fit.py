@@ -144,7 +144,7 @@ def test_settings_of_a_fit_are_those_of_the_bank():
         PostHocCBM.fit(Counted(), [], n_poss=5)
     with pytest.raises(ValueError, match="`C` to lie in"):
         PostHocCBM.fit(Counted(), [], C=0)
-    with pytest.raises(ValueError, match="`bank`.* alone but got `n_pos`"):
+    with pytest.raises(ValueError, match=r"`bank`.* alone but got `n_pos`"):
         PostHocCBM.fit(Counted(), [], bank=ConceptBank(np.eye(3)), n_pos=5)
 
 
