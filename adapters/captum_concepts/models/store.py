@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-from huggingface_hub.constants import CONFIG_NAME, ENDPOINT, SAFETENSORS_SINGLE_FILE
+from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
@@ -29,7 +28,6 @@ from captum_concepts.support.checks import check_path, check_whole
 from captum_concepts.support.files import quote, shorten
 from captum_concepts.support.running import (
     device_of,
-    error_text,
     evaluation_mode,
     first_floating,
     progress,
@@ -46,8 +44,6 @@ if TYPE_CHECKING:
 
 #: What models of the same backbone and classes know in common.
 SHARED = ("class_names", "source", "normalisation", "image_size")
-#: Names of the errors of requests and of httpx without an answer.
-_UNREACHABLE = {"ConnectionError", "Timeout", "TransportError"}
 
 
 class StoredCBM(ConceptChain, ModelHubMixin):
@@ -279,8 +275,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         """
         self._checked_contents().pack()
         hub.setdefault("model_card_kwargs", {"repo_id": Path(save_directory).resolve().name, "metrics": metrics})
-        with _one_sentence():
-            address: str | None = super().save_pretrained(save_directory, **hub)
+        address: str | None = super().save_pretrained(save_directory, **hub)
         return address
 
     @classmethod
@@ -369,15 +364,12 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         Raises
         ------
         ValueError
-            As in `save`; before anything is sent.
-        ConnectionError
-            If the hub cannot be reached.
+            As in `save`; before anything is sent. What the hub refuses raises an error of `huggingface_hub`.
         """
         self._checked_contents().pack()
         card = {"repo_id": repo_id, "metrics": metrics, "description": description, "license": license}
         hub.setdefault("model_card_kwargs", card)
-        with _one_sentence():
-            return str(super().push_to_hub(repo_id, **hub))
+        return str(super().push_to_hub(repo_id, **hub))
 
     def generate_model_card(
         self,
@@ -397,20 +389,6 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         if self.source is not None:
             check_source("source", self.source)
         return self._contents()
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Raise one error for a hub out of reach, for which each version of its library has another one."""
-    try:
-        yield
-    except Exception as error:
-        if not _UNREACHABLE & {kind.__name__ for kind in type(error).__mro__}:
-            raise
-        raise ConnectionError(
-            f"The Hugging Face hub at {ENDPOINT} cannot be reached ({error_text(error)}), so that nothing was sent. "
-            "`save_pretrained(folder)` writes the same files to this machine."
-        ) from None
 
 
 def _named_backbone(facts: BackboneFacts, path: object, download: bool) -> Backbone:
