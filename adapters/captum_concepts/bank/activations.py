@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
-from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import check_finite, check_whole, to_tensor
-from captum_concepts.support.running import evaluation_mode, floating_images, keep_numpy_state, to_model
+from captum_concepts.support.running import evaluation_mode, floating_images, import_sklearn, keep_numpy_state, to_model
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone
@@ -30,8 +29,8 @@ def fit_activations(
     maps: Maps | None,
     batch_size: int,
     seed: int,
-) -> BankContents:
-    """Factorise the activations of images into directions, with boundaries through the mean embedding."""
+) -> dict[str, Any]:
+    """Factorise the activations of images into the directions of a bank, with boundaries through the mean embedding."""
     check_whole("n_concepts", n_concepts, 1)
     features, pooling = resolve_stages(backbone, pool, maps, "backbone")
     places, embeddings, _ = activations(features, pooling, images, batch_size)
@@ -39,7 +38,7 @@ def fit_activations(
     cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
     names = [f"concept {number}" for number in range(1, n_concepts + 1)]
     settings = {"method": "nmf", "seed": int(seed), "places": len(places)}
-    return BankContents({"cavs": cavs, "intercepts": -cavs @ embeddings.mean(0)}, names, settings)
+    return {"cavs": cavs, "intercepts": -cavs @ embeddings.mean(0), "names": names, "settings": settings}
 
 
 class Activations(NamedTuple):
@@ -87,9 +86,7 @@ def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
             f"Expected argument `n_concepts` to be at most {min(places.shape)}, the rank of the activations, but got "
             f"{n_concepts}."
         )
-    # Loading it takes a while, and few need it.
-    from sklearn.decomposition import NMF
-
     with keep_numpy_state():
-        model = NMF(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
+        nmf = import_sklearn("decomposition").NMF
+        model = nmf(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
     return torch.from_numpy(model.components_).to(places)

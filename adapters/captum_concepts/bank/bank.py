@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from captum_concepts.backbones.pooling import Maps, Pool
 from captum_concepts.bank.activations import fit_activations
 from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
-from captum_concepts.bank.files import ALL_TENSORS, BankContents, read_bank, write_bank
+from captum_concepts.bank.files import ALL_TENSORS, BANK, P_VALUES, pack, read_file, write_file
 from captum_concepts.bank.folders import Transform, fit_folders
-from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, fit_labels, fit_learnable
+from captum_concepts.bank.learnable import MIN_IMAGES, fit_labels
 from captum_concepts.bank.texts import Tokenizer, fit_texts
 from captum_concepts.support.checks import (
     as_list,
@@ -30,7 +30,6 @@ from captum_concepts.support.checks import (
     find_names,
     to_tensor,
 )
-from captum_concepts.support.files import shorten
 from captum_concepts.support.running import warn_user
 from captum_concepts.texts import describe, show_value
 
@@ -121,11 +120,6 @@ class ConceptBank:
         return tensor.to(self.cavs, copy=True)
 
     @classmethod
-    def of_contents(cls, contents: BankContents) -> Self:
-        """Return the bank of what a fit or a file gives."""
-        return cls(**contents.tensors, names=contents.names, settings=contents.settings)
-
-    @classmethod
     def fit(
         cls,
         features: Tensor | ArrayLike,
@@ -195,14 +189,7 @@ class ConceptBank:
             range, no concept is named so, or none can be learned.
         """
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        return cls.of_contents(fit_labels(features, labels, names, concepts, min_images, fitting, display_progressbar))
-
-    @classmethod
-    def fit_learnable(
-        cls, features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
-    ) -> Self:
-        """Fit the concepts found, of samples and with settings that are checked."""
-        return cls.of_contents(fit_learnable(features, present, learnable, fitting, display_progressbar))
+        return cls(**fit_labels(features, labels, names, concepts, min_images, fitting, display_progressbar))
 
     @classmethod
     def from_folders(
@@ -297,11 +284,8 @@ class ConceptBank:
         ['dotted', 'striped']
         """
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        return cls.of_contents(
-            fit_folders(
-                backbone, root, fitting, transform, pool, maps, random, batch_size, num_workers, display_progressbar
-            )
-        )
+        reading = (random, batch_size, num_workers, display_progressbar)
+        return cls(**fit_folders(backbone, root, fitting, transform, pool, maps, *reading))
 
     @classmethod
     def from_text(
@@ -345,7 +329,7 @@ class ConceptBank:
         TypeError
             If `model` has neither method, or `prompts` or `templates` is one text.
         """
-        return cls.of_contents(fit_texts(model, tokenizer, prompts, names, batch_size, templates))
+        return cls(**fit_texts(model, tokenizer, prompts, names, batch_size, templates))
 
     @classmethod
     def from_captum(
@@ -367,8 +351,8 @@ class ConceptBank:
         # Captum takes a second to load, and few need it.
         from captum_concepts.bank.cavs import read_cavs
 
-        contents = read_cavs(cavs, concept, layer)
-        return cls.of_contents(contents if names is None else contents._replace(names=names))
+        given = {} if names is None else {"names": names}
+        return cls(**read_cavs(cavs, concept, layer) | given)
 
     @classmethod
     def from_activations(
@@ -423,7 +407,7 @@ class ConceptBank:
         >>> ConceptBank.from_activations(backbone, torch.rand(6, 3, 16, 16), 3).names
         ['concept 1', 'concept 2', 'concept 3']
         """
-        return cls.of_contents(fit_activations(backbone, images, n_concepts, pool, maps, batch_size, seed))
+        return cls(**fit_activations(backbone, images, n_concepts, pool, maps, batch_size, seed))
 
     def to_captum(self, layer: str) -> list[CAV]:
         """Return the concepts as Captum's `CAV` objects at a layer of this name, the reverse of `from_captum`.
@@ -450,7 +434,7 @@ class ConceptBank:
         One draw is one observation of chance; compare with many seeds. Each boundary goes through the `mean` embedding
         (d,), whose device and type the bank has, so that half of all images are on either side, or the origin.
         """
-        return cls.of_contents(random_directions(n_concepts, n_features, names, seed, mean))
+        return cls(**random_directions(n_concepts, n_features, names, seed, mean))
 
     @classmethod
     def join(cls, banks: Iterable[ConceptBank], names: Sequence[str] | None = None) -> Self:
@@ -587,7 +571,7 @@ class ConceptBank:
         It appears under its name only when it is complete; a file already there is replaced. A TypeError is raised if
         the settings hold what JSON cannot, a FileNotFoundError without its folder, an IsADirectoryError for a folder.
         """
-        write_bank(Path(path).expanduser(), BankContents(self._tensors(), self.names, self.settings))
+        write_file(Path(path).expanduser(), "concept bank", *pack(BANK, *self.parts()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
@@ -595,8 +579,18 @@ class ConceptBank:
 
         A FileNotFoundError is raised without such a file, and a ValueError if it is damaged or of another kind.
         """
-        contents = read_bank(Path(path).expanduser(), str(device))
-        try:
-            return cls.of_contents(contents)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is a damaged concept bank: {shorten(error)}") from error
+        source = Path(path).expanduser()
+        return read_file(source, "concept bank", BANK, cls.from_parts, str(device))
+
+    def parts(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """Return what files hold of the bank: the facts, and the tensors by name."""
+        tensors = self._tensors()
+        if self.p_values.isnan().all():
+            del tensors[P_VALUES]
+        return {"names": self.names, "settings": self.settings}, tensors
+
+    @classmethod
+    def from_parts(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """Return the bank of what a file holds, or of a file that holds more."""
+        known = {name: tensors[name] for name in ALL_TENSORS if name in tensors}
+        return cls(**known, names=facts["names"], settings=facts["settings"])

@@ -26,7 +26,6 @@ from captum_concepts.bank.directions import (
     warn_of_few_images,
     warn_of_weak,
 )
-from captum_concepts.bank.files import P_VALUES, BankContents
 from captum_concepts.support.checks import check_folder
 from captum_concepts.support.files import image_files, quote, subfolders
 from captum_concepts.support.images import load_image, load_pixels
@@ -191,7 +190,7 @@ def fit_folders(
     batch_size: int,
     num_workers: int,
     display_progressbar: bool,
-) -> BankContents:
+) -> dict[str, Any]:
     """Embed the images of all folders in one pass, and fit a direction for each concept."""
     root = check_folder("root", root, "a folder with one folder of images for each concept")
     module, pooling = resolve_stages(backbone, pool, maps, "backbone")
@@ -243,7 +242,7 @@ def fit_folders(
                 for j in progress(shared, "Concepts against each random set", show=display_progressbar, leave=True)
             ]
             p_values[shared] = set_p_values(np.array(accuracies), among_sets)
-    return BankContents(tensors | {P_VALUES: torch.from_numpy(p_values)}, names, settings)
+    return {**tensors, "p_values": torch.from_numpy(p_values), "names": names, "settings": settings}
 
 
 def _fit(positive: Tensor, negative: Tensor, fitting: Fitting) -> Directions:

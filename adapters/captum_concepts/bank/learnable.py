@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Tenso
 
 from captum_concepts.backbones.embedding import whole_data_set
 from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directions, list_first
-from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import (
     check_axes,
     check_finite,
@@ -49,7 +48,7 @@ def fit_labels(
     min_images: int,
     fitting: Fitting,
     display_progressbar: bool,
-) -> BankContents:
+) -> dict[str, Any]:
     """Fit the concepts that labels (N, L) of embeddings (N, d) show often enough; the others are warned of."""
     embeddings, present = as_embeddings(features), to_array("labels", labels)
     check_axes(features=(embeddings, "N d"), labels=(present, "N L"))
@@ -61,11 +60,11 @@ def fit_labels(
 
 def fit_learnable(
     features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
-) -> BankContents:
+) -> dict[str, Any]:
     """Fit the concepts found, of samples and with settings that are checked."""
     fitted = fit_directions(features, present[:, learnable.positions], learnable.names, fitting, display_progressbar)
     left_out = {"left_out": learnable.left_out} if learnable.left_out else {}
-    return BankContents(fitted._asdict(), learnable.names, fitting.settings() | left_out)
+    return {**fitted._asdict(), "names": learnable.names, "settings": fitting.settings() | left_out}
 
 
 def find_learnable(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Self, cast
 
@@ -11,13 +10,11 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool, resolve_stages
-from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import check_class_names, check_width, outer_layer
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_names
-from captum_concepts.support.running import device_of, first_floating, warn_user, without_autocast
+from captum_concepts.support.running import first_floating, warn_user, without_autocast
 
 _SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
 #: So many logits lie between 0 and 1 only if they are no logits.
@@ -211,25 +208,6 @@ class BottleneckCBM(StoredCBM):
         """Return L where it is known."""
         names = getattr(self.concept_layer, "names", None)
         return _width(outer_layer(self._layer, -1), "out") if names is None else len(names)
-
-    def random_models(self) -> list[PostHocCBM]:
-        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
-
-        Returns
-        -------
-        list of PostHocCBM
-            As of `PostHocCBM.random_models`, with the values "margin".
-        """
-        names, pooling = getattr(self.concept_layer, "names", None), self.pooling
-        models = []
-        for draw in self.random_banks:
-            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
-            head = copy.deepcopy(draw.head).to(device_of(self.features)).eval()
-            model = PostHocCBM(self.features, bank, head, pool=pooling.pool, maps=pooling.maps)
-            model.concept_layer.eval()
-            model.know_levels(draw)
-            models.append(model)
-        return models
 
     def _contents(self) -> ModelContents:
         width = next((part.in_features for part in self._layer.modules() if isinstance(part, nn.Linear)), None)

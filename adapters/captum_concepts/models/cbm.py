@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 
 import torch
 from numpy.typing import ArrayLike
@@ -14,8 +13,8 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import LoaderBatch, check_order, embed_batches, whole_data_set
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import Fitting, as_embeddings
-from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
+from captum_concepts.bank.directions import FitSettings, Fitting, as_embeddings
+from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable, known_labels
 from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
@@ -27,6 +26,7 @@ from captum_concepts.support.checks import (
     check_axes,
     check_choice,
     check_finite,
+    check_keywords,
     check_module,
     check_name_order,
     check_whole,
@@ -154,25 +154,6 @@ class PostHocCBM(StoredCBM):
         self.absent_values = None if absent is None else absent.to(self.concept_layer.cavs)
         self.mean_values = mean.to(self.concept_layer.cavs)
 
-    def random_models(self) -> list[PostHocCBM]:
-        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
-
-        Returns
-        -------
-        list of PostHocCBM
-            Models in eval mode except the features; empty without `fit(random_banks=)`.
-        """
-        models = []
-        for draw in self.random_banks:
-            model = self.with_head(copy.deepcopy(draw.head).to(self.concept_layer.cavs).eval())
-            bank = ConceptBank(draw.cavs, draw.intercepts, self.concept_layer.names, settings={"method": "random"})
-            model.concept_layer = ConceptLayer(bank.to(self.concept_layer.cavs.device, model.bank.dtype), self.values)
-            model.concept_layer.eval()
-            model.random_banks = ()
-            model.know_levels(draw)
-            models.append(model)
-        return models
-
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
         return self.concept_layer.cavs
@@ -213,10 +194,6 @@ class PostHocCBM(StoredCBM):
         values: str = "margin",
         pool: Pool = "mean",
         maps: Maps | None = None,
-        method: str = "svm",
-        n_pos: int = 100,
-        n_neg: int = 100,
-        C: float = 1.0,
         head: str | Callable[[Tensor, Tensor], nn.Module] = "logistic",
         n_classes: int | None = None,
         class_names: Sequence[str] | None = None,
@@ -225,6 +202,7 @@ class PostHocCBM(StoredCBM):
         display_progressbar: bool = False,
         concepts: str | Sequence[str | int] | None = None,
         min_images: int = MIN_IMAGES,
+        **fitting: Unpack[FitSettings],
     ) -> Self:
         """Fit the concept bank, unless it is given, then the head, in one pass over the images.
 
@@ -242,8 +220,8 @@ class PostHocCBM(StoredCBM):
             Batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` together with `bank` or
             `concept_labels`. Labels are classes from 0.
         bank : ConceptBank, optional
-            Your own bank, of the width of the embeddings, instead of fitting one: concept labels, `names` and
-            `concepts` are then left out, and the settings of a fit have no effect.
+            Your own bank, of the width of the embeddings, instead of fitting one: concept labels, `names`, `concepts`
+            and the settings of a fit are then left out.
         concept_labels : Tensor, array or DataFrame, optional
             (N, L) of 0 and 1, in the order of a loader that does not shuffle. The columns of a DataFrame are the names
             of the concepts; with `names` they are brought into their order.
@@ -255,14 +233,6 @@ class PostHocCBM(StoredCBM):
             As in the class.
         maps : callable, optional
             As in the class.
-        method : str
-            As in `ConceptBank.fit`, like the next three.
-        n_pos : int
-            Images drawn with each concept.
-        n_neg : int
-            Images drawn without it.
-        C : float
-            Regularisation of the SVM.
         head : str or callable
             "logistic" (`fit_logistic`), "elastic_net" (`fit_elastic_net`), or a function from values (N, L)
             and labels (N,) to a module, for other settings or forms.
@@ -283,6 +253,8 @@ class PostHocCBM(StoredCBM):
         min_images : int
             Least number of images with a concept, and without it. Concepts with fewer are left out, and one warning
             names them; ``dataset.select(cbm.bank.names)`` has the truth of the others.
+        **fitting
+            How the directions are fitted, as in `ConceptBank.fit`: `method`, `n_pos`, `n_neg`, `C`, `hold_back`.
 
         Returns
         -------
@@ -291,6 +263,8 @@ class PostHocCBM(StoredCBM):
 
         Raises
         ------
+        TypeError
+            If there is no such setting of a fit.
         ValueError
             If a choice is unknown, `bank` has another width or is given with what it replaces, the loader is empty,
             shuffles although `concept_labels` is given, or gives other batches, or as in `ConceptBank.fit`.
@@ -298,10 +272,11 @@ class PostHocCBM(StoredCBM):
         check_choice("values", values, VALUES)
         if isinstance(head, str):
             check_choice("head", head, HEADS)
-        fitting = Fitting(method, n_pos, n_neg, C, seed).check()
+        check_keywords(f"{cls.__name__}.fit", fitting, [*FitSettings.__annotations__], "See `ConceptBank.fit`.")
+        settings = Fitting(seed=seed, **fitting).check()
         check_whole("random_banks", random_banks, 0)
         module, pooling = resolve_stages(features, pool, maps)
-        replaced = {"concept_labels": concept_labels, "names": names, "concepts": concepts}
+        replaced = {"concept_labels": concept_labels, "names": names, "concepts": concepts, **fitting}
         if bank is not None and (surplus := [name for name, value in replaced.items() if value is not None]):
             raise ValueError(
                 f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
@@ -337,7 +312,7 @@ class PostHocCBM(StoredCBM):
             learnable = find_learnable(present, names, concepts, min_images)
             if learnable.left_out != left_out:
                 learnable.warn()
-            bank = ConceptBank.fit_learnable(rows, present, learnable, fitting, display_progressbar)
+            bank = ConceptBank(**fit_learnable(rows, present, learnable, settings, display_progressbar))
             members = nn.functional.one_hot(labels.cpu().long()).double()
             shares = members.T @ torch.as_tensor(present[:, learnable.positions]).double()
             training_concepts = shares / members.sum(0)[:, None]

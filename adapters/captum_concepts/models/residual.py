@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple, Self, cast
 
@@ -19,9 +19,9 @@ from captum_concepts.backbones.pooling import Concepts, Maps, Pool
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import linear_part, make_linear
-from captum_concepts.models.files import ModelContents
+from captum_concepts.models.files import LEVELS, ModelContents
 from captum_concepts.models.heads import warn_unconverged
-from captum_concepts.models.store import StoredCBM
+from captum_concepts.models.store import SHARED, StoredCBM
 from captum_concepts.support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
 from captum_concepts.support.running import (
     evaluation_mode,
@@ -85,8 +85,7 @@ class ResidualCBM(StoredCBM):
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
-        levels = ("absent_values", "mean_values")
-        for name in ("class_names", "source", "normalisation", "image_size", "random_banks", *levels):
+        for name in (*SHARED, *LEVELS, "random_banks"):
             setattr(self, name, getattr(bottleneck, name, getattr(self, name)))
 
     @property
@@ -112,18 +111,6 @@ class ResidualCBM(StoredCBM):
     def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return the concept maps of features, those of the bottleneck."""
         return self.bottleneck.maps_from_features(features, concepts)
-
-    def random_models(self) -> Sequence[StoredCBM]:
-        """Return a concept model for each random bank, without a residual.
-
-        Returns
-        -------
-        list of PostHocCBM
-            As of `PostHocCBM.random_models`.
-        """
-        bottleneck = self.bottleneck.with_head(self.bottleneck.head)
-        bottleneck.random_banks = self.random_banks
-        return bottleneck.random_models()
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-from huggingface_hub.constants import CONFIG_NAME, ENDPOINT, SAFETENSORS_SINGLE_FILE
+from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
 from captum_concepts.backbones.embedding import LoaderBatch
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
+from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import as_embeddings
+from captum_concepts.bank.files import write_file, write_folder
 from captum_concepts.models.card import make_card
-from captum_concepts.models.chain import ConceptChain
-from captum_concepts.models.files import LEVELS, BackboneFacts, ModelContents, read_model, write_file, write_folder
+from captum_concepts.models.chain import ConceptChain, make_linear
+from captum_concepts.models.files import LEVELS, WHAT, BackboneFacts, ModelContents, read_model
 from captum_concepts.models.random_banks import N_BANKS, random_banks
 from captum_concepts.support.checks import check_path, check_whole
 from captum_concepts.support.files import quote, shorten
 from captum_concepts.support.running import (
     device_of,
-    error_text,
     evaluation_mode,
+    first_floating,
     progress,
     tensor_output,
     warn_user,
@@ -37,11 +38,12 @@ from captum_concepts.support.running import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from captum_concepts.models.cbm import PostHocCBM
     from captum_concepts.models.random_banks import RandomBank
 
 
-#: Names of the errors of requests and of httpx without an answer.
-_UNREACHABLE = {"ConnectionError", "Timeout", "TransportError"}
+#: What models of the same backbone and classes know in common.
+SHARED = ("class_names", "source", "normalisation", "image_size")
 
 
 class StoredCBM(ConceptChain, ModelHubMixin):
@@ -79,9 +81,32 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     def _contents(self) -> ModelContents:
         """Return what files hold of the model."""
 
-    @abstractmethod
-    def random_models(self) -> Sequence[StoredCBM]:
-        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`."""
+    def random_models(self) -> list[PostHocCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
+
+        Returns
+        -------
+        list of PostHocCBM
+            Models in eval mode except the features, without a residual, of this model's kind of values (or "margin");
+            empty without random banks.
+        """
+        # Imported here: it is a class of this one.
+        from captum_concepts.models.cbm import PostHocCBM
+
+        layer, own = self.concept_layer, first_floating(self.concept_layer)
+        stages = (getattr(layer, "values", "margin"), self.pooling.pool, self.pooling.maps)
+        models = []
+        for draw in self.random_banks:
+            like, names = draw.cavs if own is None else own, getattr(layer, "names", None)
+            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
+            head = make_linear(draw.head.weight, draw.head.bias, like.dtype, like.device).eval()
+            model = PostHocCBM(self.features, bank.to(like.device, like.dtype), head, *stages)
+            model.concept_layer.eval()
+            for name in SHARED:
+                setattr(model, name, getattr(self, name))
+            model.know_levels(draw)
+            models.append(model)
+        return models
 
     def fit_random_banks(
         self,
@@ -167,7 +192,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         IsADirectoryError
             If it is a folder.
         """
-        write_file(check_path("path", path), self._checked_contents())
+        write_file(check_path("path", path), WHAT, *self._checked_contents().pack())
 
     @classmethod
     def load(
@@ -250,8 +275,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         """
         self._checked_contents().pack()
         hub.setdefault("model_card_kwargs", {"repo_id": Path(save_directory).resolve().name, "metrics": metrics})
-        with _one_sentence():
-            address: str | None = super().save_pretrained(save_directory, **hub)
+        address: str | None = super().save_pretrained(save_directory, **hub)
         return address
 
     @classmethod
@@ -340,15 +364,12 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         Raises
         ------
         ValueError
-            As in `save`; before anything is sent.
-        ConnectionError
-            If the hub cannot be reached.
+            As in `save`; before anything is sent. What the hub refuses raises an error of `huggingface_hub`.
         """
         self._checked_contents().pack()
         card = {"repo_id": repo_id, "metrics": metrics, "description": description, "license": license}
         hub.setdefault("model_card_kwargs", card)
-        with _one_sentence():
-            return str(super().push_to_hub(repo_id, **hub))
+        return str(super().push_to_hub(repo_id, **hub))
 
     def generate_model_card(
         self,
@@ -362,26 +383,12 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         return make_card(repo_id, self._contents(), metrics, description, license)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        write_folder(save_directory, self._contents())
+        write_folder(save_directory, *self._contents().pack())
 
     def _checked_contents(self) -> ModelContents:
         if self.source is not None:
             check_source("source", self.source)
         return self._contents()
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Raise one error for a hub out of reach, for which each version of its library has another one."""
-    try:
-        yield
-    except Exception as error:
-        if not _UNREACHABLE & {kind.__name__ for kind in type(error).__mro__}:
-            raise
-        raise ConnectionError(
-            f"The Hugging Face hub at {ENDPOINT} cannot be reached ({error_text(error)}), so that nothing was sent. "
-            "`save_pretrained(folder)` writes the same files to this machine."
-        ) from None
 
 
 def _named_backbone(facts: BackboneFacts, path: object, download: bool) -> Backbone:

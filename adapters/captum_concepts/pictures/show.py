@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -21,11 +20,14 @@ from captum_concepts.models.interventions import chosen_concepts
 from captum_concepts.pictures.gallery import (
     MARKS,
     PALETTE,
-    TILE,
     TextFigure,
+    Tile,
+    as_marks,
+    as_picture,
     check_levels,
+    draw_tiles,
     figure_of,
-    plot_coam,
+    overlay,
 )
 from captum_concepts.pictures.views import (
     ClassViews,
@@ -38,7 +40,6 @@ from captum_concepts.pictures.views import (
     known_normalisation,
 )
 from captum_concepts.support.checks import (
-    check_binary,
     check_choice,
     check_finite,
     check_shape,
@@ -46,7 +47,6 @@ from captum_concepts.support.checks import (
     find_names,
     to_array,
     to_class_indices,
-    to_presence,
 )
 from captum_concepts.texts import clip_text, readable_name, signed_text
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 BY = ("effect", "contribution", "value", "weight")
 _GREY = "#6e6e6e"
+_BAR = 0.9  # inches that a colour bar takes
 
 
 def show_concepts(
@@ -162,7 +163,7 @@ def show_concepts(
         chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
-    present = _as_concept_labels(concept_labels, n, n_concepts)
+    present = as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
     if labels is not None:
         labels = to_class_indices("labels", labels)
         check_shape("labels", labels, ("N",), (n,))
@@ -175,23 +176,21 @@ def show_concepts(
     kind = by if by in ("effect", "contribution") else getattr(views, "kind", "")
     names_of_rest = {"effect": f"at the {getattr(views, 'level', '')}", "contribution": "bias"}
     remainder = ("residual and " if has_residual else "") + names_of_rest.get(kind, "")
-    figure, axes = _grid(n, 1 + chosen.shape[1], tiles.shape[2] / tiles.shape[3], waterfall=names is not None)
-    for i, row in enumerate(axes):
-        title = _class_title(views, i, names, labels) if isinstance(views, ClassViews) and names else ""
-        _draw_picture(row[0], tiles[i], title)
-        for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
-            value = views.values[i, j].item()
+    rows = []
+    for i, js in enumerate(chosen.tolist()):
+        rows.append([Tile(as_picture("images", tiles[i]), _class_title(views, i, names, labels))])
+        for j, map_ in zip(js, maps[i], strict=True):
+            value, weak = views.values[i, j].item(), views.weak[j]
             absent = views.threshold is not None and value < views.threshold
             mark = None if present is None or absent else bool(present[i, j])
-            name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
-            weak = views.weak[j]
             # No line ends within "p = 0.87".
-            name += "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
-            plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
-            _frame_clipped(ax, map_, low, high, tiles.shape[2:])
-            if weak:
-                ax.title.set_color(_GREY)
-        if isinstance(views, ClassViews):
+            more = "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
+            title = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}{more}"
+            picture = overlay(tiles[i], map_, coloured="blend", low=low, high=high)
+            rows[i].append(Tile(picture, title, mark, _GREY if weak else None))
+    figure, axes = draw_tiles(rows, last=0.0 if names is None else 2.6, bar=_BAR)
+    if isinstance(views, ClassViews):
+        for i, row in enumerate(axes):
             there = None if views.threshold is None else views.values[i] >= views.threshold
             plot_contributions(
                 views.importance(kind)[i],
@@ -203,8 +202,7 @@ def show_concepts(
                 total_name="logit less the mean" if kind == "effect" else "logit",
                 ax=row[-1],
             )
-    of_maps = axes[:, 1:-1] if names is not None else axes[:, 1:]
-    _draw_colour_bar(figure, of_maps, low, high, views, clipped=bool(_clipped(maps, low, high).any()))
+    _show_scale(figure, axes[:, 1 : 1 + chosen.shape[1]], maps.flatten(0, 1), (low, high), views, tiles.shape[2:])
     return figure, axes
 
 
@@ -271,24 +269,26 @@ def show_top_images(
     views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
     (j,) = find_names("concept", views.names, [concept])
-    present = _as_concept_labels(concept_labels, n, n_concepts)
-    rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
-    low, high = scale_of(views.maps[rows, j], views.map_threshold)
-    columns = min(len(rows), 4)
-    figure, axes = _grid(-(-len(rows) // columns), columns, tiles.shape[2] / tiles.shape[3], waterfall=False)
-    flat = axes.ravel()
-    for ax, i in zip(flat, rows, strict=False):
-        mark = None if present is None else bool(present[i, j])
-        name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
-        plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
-        _frame_clipped(ax, views.maps[i, j], low, high, tiles.shape[2:])
-    for ax in flat[len(rows) :]:
-        ax.set_visible(False)
+    present = as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    best = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
+    maps = views.maps[best, j]
+    low, high = scale_of(maps, views.map_threshold)
+    shown = [
+        Tile(
+            overlay(tiles[i], map_, coloured="blend", low=low, high=high),
+            f"image {i}: {signed_text(views.values[i, j].item(), 2)}",
+            None if present is None else bool(present[i, j]),
+        )
+        for i, map_ in zip(best, maps, strict=True)
+    ]
+    columns = min(len(shown), 4)
+    rows = [shown[start : start + columns] for start in range(0, len(shown), columns)]
+    figure, axes = draw_tiles(rows, bar=_BAR)
     title = clip_text(readable_name(views.names[j]), 60) + (f"\n{views.weak[j]}" if views.weak[j] else "")
     colour = _GREY if views.weak[j] else "black"
     figure.suptitle(title, fontsize="medium", parse_math=False, color=colour)
-    _draw_colour_bar(figure, axes, low, high, views, clipped=bool(_clipped(views.maps[rows, j], low, high).any()))
-    return figure, flat[: len(rows)]
+    _show_scale(figure, axes, maps, (low, high), views, tiles.shape[2:])
+    return figure, axes.ravel()[: len(shown)]
 
 
 def plot_contributions(
@@ -347,14 +347,12 @@ def plot_contributions(
     check_finite("total", total)
     parts = to_array("contributions", contributions).astype(float)
     check_shape("contributions", parts, ("L",), (len(names),))
+    present = as_marks("present", present, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, smaller = order[:top], order[top:]
     texts = [clip_text(readable_name(str(name)), 30) for name in names]
     if present is not None:
-        there = to_array("present", present)
-        check_shape("present", there, ("L",), (len(names),))
-        check_binary("present", there)
-        texts = [f"{text}: {'yes' if is_there else 'no'}" for text, is_there in zip(texts, there, strict=True)]
+        texts = [f"{text}: {'yes' if is_there else 'no'}" for text, is_there in zip(texts, present, strict=True)]
     bars = [(texts[j], parts[j]) for j in largest]
     if len(smaller):
         bars.append((f"{len(smaller)} other concept{'s' if len(smaller) > 1 else ''}", parts[smaller].sum()))
@@ -403,14 +401,6 @@ def _compute_views(
     return concept_views(model, images, batch_size)
 
 
-def _as_concept_labels(labels: Tensor | ArrayLike | None, n: int, n_concepts: int) -> np.ndarray | None:
-    if labels is None:
-        return None
-    array = to_presence("concept_labels", labels)
-    check_shape("concept_labels", array, ("N", "L"), (n, n_concepts))
-    return array
-
-
 def _pictures(pictures: Tensor | ArrayLike | None, images: Tensor | ArrayLike, model: nn.Module | Backbone) -> Tensor:
     """Return the images as they are shown, (N, 1 or 3, H, W), or raise if they cannot be drawn."""
     tensor = check_images(images)
@@ -425,7 +415,9 @@ def _pictures(pictures: Tensor | ArrayLike | None, images: Tensor | ArrayLike, m
     return tensor
 
 
-def _class_title(views: ClassViews, i: int, names: list[str], labels: Tensor | None) -> str:
+def _class_title(views: ConceptViews, i: int, names: list[str] | None, labels: Tensor | None) -> str:
+    if not isinstance(views, ClassViews) or names is None:
+        return ""
     shares = views.logits[i].softmax(0)
     k = int(shares.argmax())
     title = f"{clip_text(names[k], 40)} ({shares[k]:.0%})"
@@ -436,40 +428,25 @@ def _class_title(views: ClassViews, i: int, names: list[str], labels: Tensor | N
     return title if true is None or true == k else f"{title}\nlabel: {clip_text(names[true], 40)}"
 
 
-def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figure, np.ndarray]:
-    """Return a figure of rows of square tiles, each with a wider one for a waterfall at its end."""
-    widths = [1.0] * tiles + [2.6] * waterfall
-    # Titles have up to six lines.
-    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.7) * rows + 0.2)
-    figure = TextFigure(figsize=size, layout="compressed")
-    return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
-
-
-def _draw_picture(ax: Axes, picture: Tensor, title: str) -> None:
-    flat = torch.zeros(1, 1)
-    # Without a share of the colours, it is the image alone, checked as the others are.
-    plot_coam(picture, flat, title or None, beta=0.0, coloured="blend", ax=ax)
-
-
-def _clipped(maps: Tensor, low: float, high: float) -> Tensor:
-    """Return which cells of maps are beyond the end of the scale by more than a twentieth of it."""
-    return maps > high + 0.05 * (high - low)
-
-
-def _frame_clipped(ax: Axes, map_: Tensor, low: float, high: float, size: Sequence[int]) -> None:
-    height, width = size
-    rows, columns = height / map_.shape[0], width / map_.shape[1]
-    for y, x in _clipped(map_, low, high).nonzero().tolist():
-        corner = x * columns - 0.5, y * rows - 0.5
-        ax.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor="white", linewidth=1))
-
-
-def _draw_colour_bar(
-    figure: Figure, axes: np.ndarray, low: float, high: float, views: ConceptViews, *, clipped: bool
+def _show_scale(
+    figure: Figure,
+    axes: np.ndarray,
+    maps: Tensor,
+    ends: tuple[float, float],
+    views: ConceptViews,
+    size: Sequence[int],
 ) -> None:
+    """Draw the colour bar of maps (n, h, w) on one scale, and frame cells beyond its end by a twentieth of it."""
+    low, high = ends
+    clipped = maps > high + 0.05 * (high - low)
+    rows, columns = size[0] / maps.shape[1], size[1] / maps.shape[2]
+    for ax, cells in zip(axes.ravel(), clipped, strict=False):
+        for y, x in cells.nonzero().tolist():
+            corner = x * columns - 0.5, y * rows - 0.5
+            ax.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor="white", linewidth=1))
     colours = ScalarMappable(Normalize(low, high), mpl.colormaps[PALETTE])
-    extend = "max" if clipped else "neither"
-    bar = figure.colorbar(colours, ax=list(np.ravel(axes)), shrink=0.8, pad=0.01, aspect=30, extend=extend)
+    extend = "max" if clipped.any() else "neither"
+    bar = figure.colorbar(colours, ax=list(axes.ravel()), shrink=0.8, pad=0.01, aspect=30, extend=extend)
     bar.ax.tick_params(labelsize="x-small")
     bar.set_label(
         "concept map, in units of the value" if views.map_threshold is not None else "concept map", size="x-small"
