@@ -145,6 +145,9 @@ def ksg_leakage(rows: ConceptPredictions, n_neighbours: int = 3) -> float:
     """
     values, labels = cast(Tensor, rows.values).double().T, rows.truth["concept_labels"].T > 0
     same_class = rows.labels[:, None] == rows.labels
+    # As scikit-learn has it, a little noise breaks the ties of values that are no continuous ones.
+    noise = torch.randn(values.shape, generator=torch.Generator().manual_seed(0), dtype=values.dtype)
+    values = values + 1e-10 * values.abs().mean(1, keepdim=True).clamp(min=1) * noise
     total = []
     for value, shows in zip(values, labels, strict=True):
         same_concept = shows[:, None] == shows
