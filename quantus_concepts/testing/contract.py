@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import pickle
 import tempfile
 import warnings
@@ -65,9 +66,10 @@ class MetricCase:
     tolerance : float
         How far the mean score of the optimum may be from `best`.
     call : dict, optional
-        Keywords of a call for all other laws, in place of those of a small concept model of 30 images of 12 pixels with
-        5 concepts, 4 classes and 3 parts; "custom_batch" is added to its truth, which has every name that a metric of
-        this package knows.
+        Keywords of a call for all other laws. By default a small concept model of 30 images of 12 pixels with 5
+        concepts, 4 classes and 3 parts, all of whose truth the metric gets that it names: "concept_labels", "labels",
+        "points", "added", "removed". More truth, or None in place of it, is given in "custom_batch" alone; a call with
+        "x_batch" has a "model", "y_batch" and truth of its own.
     excused : dict, optional
         By the name of a law, why the metric does not have to keep it. The law has to fail, then.
 
@@ -99,9 +101,12 @@ class MetricCase:
     @cached_property
     def keywords(self) -> Keywords:
         """The keywords of a call, with what the metric takes of the truth."""
-        keywords = {**drawn_call(), **self.call}
-        truth = {**drawn_call()["custom_batch"], **self.call.get("custom_batch", {})}
-        return keywords | {"custom_batch": {name: truth[name] for name in self.metric.sample_truth if name in truth}}
+        drawn = drawn_call()
+        if "x_batch" in self.call:
+            drawn = {"explain_func": drawn["explain_func"], "custom_batch": {}}
+        truth = {**drawn["custom_batch"], **self.call.get("custom_batch", {})}
+        truth = {name: truth[name] for name in self.metric.sample_truth if truth.get(name) is not None}
+        return {**drawn, **self.call, "custom_batch": truth}
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -335,9 +340,8 @@ def order_of_concepts(case: MetricCase) -> None:
     def moved(value: Any, name: str = "") -> Any:
         if name in ("added", "removed"):
             return place_of[value]
-        if np.ndim(value) and np.shape(value)[-1] == n_concepts and len(rows) != n_concepts:
-            return value[..., order]
-        return value
+        is_table = isinstance(value, np.ndarray | torch.Tensor) and value.ndim and value.shape[-1] == n_concepts
+        return value[..., order] if is_table and len(rows) != n_concepts else value
 
     linear: Any = linear_part(rows.head) if rows.head is not None else None
     settings: Keywords = {
@@ -399,6 +403,7 @@ def random_numbers(case: MetricCase) -> None:
             np.random.set_state(state)  # noqa: NPY002
     assert_same(first, case.scores, "other random numbers")
     assert_same(metric(**case.keywords), case.scores, "the second call")
+    assert len(metric.all_evaluation_scores) == 2 * len(case.scores)
 
 
 @law(always)
@@ -445,19 +450,30 @@ def _evaluated(case: MetricCase, keywords: Keywords, methods: Any) -> Any:
 @law(at_heads)
 def head(case: MetricCase) -> None:
     """At the head, `quantus.evaluate` gives what `score_rows` gives for rows with these explanations."""
-    given = np.random.default_rng(2).normal(size=case.rows.values.shape)  # type: ignore[union-attr]
+    call = at_head(case)
+    given = torch.as_tensor(call.pop("a_batch"))
+    rows = case.rows.knowing(given=given) if hasattr(case.metric, "importance") else case.rows
+    assert_same(_evaluated(case, call, {"method": given.numpy()}), case.scores_of(rows), "the head and `score_rows`")
+
+
+def at_head(case: MetricCase) -> Keywords:
+    """Return the keywords of a call at the head, with drawn explanations, of which one is zero."""
+    values = to_numpy(case.rows.values)
+    given = np.random.default_rng(2).normal(size=values.shape)
     given[2] = 0
-    rows = case.rows.knowing(given=torch.as_tensor(given)) if hasattr(case.metric, "importance") else case.rows
-    at_head = {"model": case.keywords["model"].head, "x_batch": to_numpy(case.rows.values), "s_batch": None}
-    scores = _evaluated(case, case.keywords | at_head, {"method": given})
-    assert_same(scores, case.scores_of(rows), "the head and `score_rows`")
+    others = {name: case.keywords[name] for name in ("y_batch", "custom_batch")}
+    return {"model": case.keywords["model"].head, "x_batch": values, "a_batch": given, **others}
 
 
 @law(always)
 def updates(case: MetricCase) -> None:
     """`update` with every batch, then `compute`, gives what one call gives; and after `reset` nothing is left."""
-    metric = case.updated(*halves(case.keywords))
+    metric, at_once = case.updated(*halves(case.keywords)), case.new()
+    at_once(**case.keywords)
     assert_same(metric.compute(), case.scores, "`update` and a call")
+    found, expected = metric.records[-1], at_once.records[-1]
+    assert found.reasons == expected.reasons, f"reasons are {found.reasons} and {expected.reasons}"
+    assert_same(found.chance, expected.chance, "chance of `update` and of a call")
     assert_same(metric.compute(), case.scores, "a second `compute`")
     metric.reset()
     metric.update(**{key: of for key, of in case.keywords.items() if key != "custom_batch"}, **case.keywords["custom_batch"])
@@ -478,7 +494,9 @@ def tables(case: MetricCase) -> None:
     metric, rows = case.new(), case.rows
     assert_same(metric.score_rows(rows).of_call, case.scores, "`score_rows` and a call")
     table = score_concepts(case.keywords["model"], case.batches, [case.new()], baselines=False)
-    assert_same(np.mean(table["value"][: len(metric.score_rows(rows).path)]), nanmean(case.scores), "the table and a call")
+    found = metric.score_rows(rows)
+    own = table.loc[(table["metric"] == found.fields[0]["metric"]) & (table["item"] == ""), "value"]
+    assert_same(own[: len(found.path)].mean(), found.means[0][[*found.path]].mean(), "the table and `score_rows`")
     middle = len(rows) // 2
     merged = ConceptPredictions.merge([rows[:middle], rows[middle:]])
     with tempfile.TemporaryDirectory() as folder:
@@ -510,16 +528,27 @@ def no_images(case: MetricCase) -> None:
 @law(always)
 def unknown_classes(case: MetricCase) -> None:
     """A class that the model does not have is refused."""
+    calls = [case.keywords | {"explain_func": brightness}, *([at_head(case)] if at_heads(case) else [])]
+    for call, wrong in itertools.product(calls, (n_classes_of(case), -1)):
+        classes = np.where(np.arange(len(call["x_batch"])) == 3, wrong, call["y_batch"])
+        for name in ("y_batch", *({"labels"} & {*case.metric.sample_truth})):
+            changed = call | ({name: classes} if name == "y_batch" else {})
+            changed["custom_batch"] = call["custom_batch"] | ({} if name == "y_batch" else {name: classes})
+            _refused(lambda changed=changed: case.scores_of(changed), name)  # type: ignore[misc]
+            _refused(lambda changed=changed: case.updated(changed), name)  # type: ignore[misc]
+
+
+def n_classes_of(case: MetricCase) -> int:
+    """Return how many classes the model of a case has."""
     model = case.keywords["model"]
-    with evaluation_mode(model):
-        n_classes = predict_logits(model, case.keywords["x_batch"][:2]).shape[1]
-    names = ["y_batch", *({"labels"} & {*case.metric.sample_truth})]
-    for name in names:
-        for wrong in (n_classes, -1):
-            classes = np.where(np.arange(len(case.keywords["x_batch"])) == 3, wrong, case.keywords["y_batch"])
-            truth = case.keywords["custom_batch"]
-            changes = {name: classes} if name == "y_batch" else {"custom_batch": truth | {name: classes}}
-            _refused(lambda changes=changes: case.scores_of(case.keywords, **changes), name)  # type: ignore[misc]
+    with evaluation_mode(model), torch.no_grad():
+        return predict_logits(model, case.keywords["x_batch"][:2]).shape[1]
+
+
+def brightness(model: Any, inputs: Any, targets: Any, **keywords: Any) -> np.ndarray:
+    """Explain by what images show, for whichever class."""
+    shown: np.ndarray = np.asarray(inputs).sum(1, keepdims=True)
+    return shown
 
 
 def _refused(call: Callable[[], Any], name: str) -> None:
@@ -551,6 +580,8 @@ def parametrize_with_metrics(metrics: Iterable[QuantusMetric | MetricCase]) -> A
     ------
     ImportError
         If pytest is not installed.
+    TypeError
+        If it holds anything else, such as a class.
     ValueError
         If a metric is excused from a law that there is not.
 
@@ -567,6 +598,8 @@ def parametrize_with_metrics(metrics: Iterable[QuantusMetric | MetricCase]) -> A
     params = []
     for each in metrics:
         case = each if isinstance(each, MetricCase) else MetricCase(each)
+        if not isinstance(case.metric, QuantusMetric):
+            raise TypeError(f"Expected argument `metrics` to hold metrics, as `CEM()`, but got {case.metric!r}.")
         if unknown := case.excused.keys() - LAWS.keys():
             raise ValueError(f"Expected `excused` of {case.name} to name laws, {', '.join(LAWS)}, but got {min(unknown)}.")
         for name, law in LAWS.items():
