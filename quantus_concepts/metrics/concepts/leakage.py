@@ -179,7 +179,8 @@ class ConceptTaskLeakage(OfValues):
         if len(values):
             leakage, scores, p, mean = self.leakage(values, true_concepts(rows)[finite], rows.labels[finite])
             undefined = np.isnan(scores)
-            reasons |= {self.why_undefined: Counted(int(undefined.sum()), len(scores), "concepts")} if undefined.any() else {}
+            if undefined.any():
+                reasons |= {self.why_undefined: Counted(int(undefined.sum()), len(scores), "concepts")}
             numbers = np.stack([scores, np.where(undefined, np.nan, p)][: len(names)], 1)
             totals = [mean, np.nan if undefined.all() else leakage.mean_p][: len(names)]
         fields = [{"metric": name, "item_kind": "concept"} for name in names]

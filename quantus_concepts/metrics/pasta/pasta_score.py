@@ -171,7 +171,7 @@ class PASTAScore(AttributionMetric):
 
     @classmethod
     def own_settings(cls) -> list[str]:
-        """Return what scores depend on, under the names of the attributes: how images are denormalised, and no cache."""
+        """Return the names of what scores depend on: among them how images are denormalised, and no cache."""
         others = ("mean", "std", "denormalise", "cache")
         return [*(name for name in super().own_settings() if name not in others), "denormalisation"]
 
