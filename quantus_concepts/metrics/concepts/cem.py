@@ -218,10 +218,10 @@ def concept_existence(
         presence = shows.gather(1, order).to(torch.float64 if exact else torch.float32)
         presence = presence.masked_fill(~scored[:, None], torch.nan)
         first.append(presence[:, 0])
-        counts, n_scored = shows[scored].sum(0), scored.sum()
+        known = gained(shows, scored, order, rows) if gain else ()
         for top in tops:
             part = presence[:, :top]
-            columns.append(gain_over_others(part, order[:, :top], counts, n_scored) if gain else part.mean(1))
+            columns.append(gain_over_others(part, known[0][:, :top], known[1]) if known else part.mean(1))
     values = torch.stack(columns, 1).double().numpy() if columns else np.empty((n, 0))
 
     def reasons(variant: int) -> Counts:
@@ -248,6 +248,13 @@ def concept_existence(
         reasons,
         intervals=baseline != col.COMMONEST_CONCEPT,
     )
+
+
+def gained(shows: Tensor, scored: Tensor, order: Tensor, rows: ConceptPredictions) -> tuple[Tensor, Tensor]:
+    """Return how many scored samples of its model show each concept named (n, top), and how many there are (n, 1)."""
+    n_models, of_model = max(1, len(rows.models)), rows.of_model
+    shown = (shows & scored[:, None]).view(n_models, -1, shows.shape[1]).sum(1)
+    return shown[of_model[:, None], order], scored.view(n_models, -1).sum(1)[of_model, None]
 
 
 def _ranked_baseline(
