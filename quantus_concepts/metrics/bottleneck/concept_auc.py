@@ -8,7 +8,6 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
@@ -103,7 +102,7 @@ class ConceptAUC(ConceptMetric):
 
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the score of each concept in all rows."""
-        values, concepts, seen = _seen(rows)
+        values, concepts, _ = _seen(rows)
         scores = concept_auc(values, concepts).double().numpy()
         undefined, left_out = int(np.isnan(scores).sum()), len(rows) - len(values)
         reasons = {ONE_SIDED: Counted(undefined, len(scores), "concepts")} if undefined else {}
@@ -113,7 +112,7 @@ class ConceptAUC(ConceptMetric):
             scores[:, None],
             col.CHANCE,
             reasons=lambda _: reasons,
-            mean_interval=lambda _: concept_auc_interval(values, concepts, rows.labels[seen]),
+            mean_interval=lambda _: _interval(rows),
         )
 
     def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
@@ -131,9 +130,16 @@ class ConceptAUC(ConceptMetric):
         return [found, within]
 
 
+def _interval(rows: ConceptPredictions) -> tuple[float, float]:
+    values, concepts, seen = _seen(rows)
+    return concept_auc_interval(values, concepts, rows.labels[seen])
+
+
 def _seen(rows: ConceptPredictions) -> tuple[Tensor, Tensor, Tensor]:
     """Return the values and true concepts of the images without a value that is NaN, and which they are (N,)."""
     values, labels = cast(Tensor, rows.values).float(), rows.truth["concept_labels"]
     check_concept_count("concept_labels", "(N, L)", labels.numpy(), values.shape[1])
     seen = ~values.isnan().any(1)
-    return values[seen], (labels > 0.5).to(torch.uint8)[seen], seen
+    present = labels > 0.5
+    # Most often all are: no copy.
+    return (values, present, seen) if seen.all() else (values[seen], present[seen], seen)
