@@ -12,7 +12,7 @@ from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
 
 #: So many values are ranked at a time.
-_AT_ONCE = 2**18
+_AT_ONCE = 2**17
 
 
 @torch.no_grad()

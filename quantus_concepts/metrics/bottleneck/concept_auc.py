@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
@@ -102,7 +102,7 @@ class ConceptAUC(ConceptMetric):
 
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the score of each concept in all rows."""
-        values, concepts, classes = seen_values(rows, rows.labels)
+        values, concepts, _ = seen_values(rows)
         scores = concept_auc(values, concepts).double().numpy()
         undefined, left_out = int(np.isnan(scores).sum()), len(rows) - len(values)
         reasons = {ONE_SIDED: Counted(undefined, len(scores), "concepts")} if undefined else {}
@@ -112,23 +112,34 @@ class ConceptAUC(ConceptMetric):
             scores[:, None],
             col.CHANCE,
             reasons=lambda _: reasons,
-            mean_interval=lambda _: concept_auc_interval(values, concepts, classes),
+            mean_interval=lambda _: _interval(rows),
         )
 
     def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
         """Return the score of all concepts and of each, and their mean within the predicted classes."""
+        if rows.models:
+            of_models = zip(*map(self.table_scores, rows.models), strict=True)
+            return [replace(of[0], values=np.concatenate([each.values for each in of])) for of in of_models]
         found = self.score_rows(rows)
         if rows.predicted is None:
             return [found]
-        scores = concept_auc(*seen_values(rows, rows.predicted)).double().numpy()
+        values, concepts, seen = seen_values(rows)
+        scores = concept_auc(values, concepts, rows.predicted[seen]).double().numpy()
         fields = {"metric": col.AUC_WITHIN, "item_kind": "concept"}
         within = MetricScores([fields], scores[:, None], col.CHANCE, intervals=False, lists_items=False)
         return [found, within]
 
 
-def seen_values(rows: ConceptPredictions, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the values, true concepts and classes of the images without a value that is NaN."""
+def _interval(rows: ConceptPredictions) -> tuple[float, float]:
+    values, concepts, seen = seen_values(rows)
+    return concept_auc_interval(values, concepts, rows.labels[seen])
+
+
+def seen_values(rows: ConceptPredictions) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values and true concepts of the images without a value that is NaN, and which they are (N,)."""
     values, labels = cast(Tensor, rows.values).float(), rows.truth["concept_labels"]
     check_concept_count("concept_labels", "(N, L)", labels.numpy(), values.shape[1])
     seen = ~values.isnan().any(1)
-    return values[seen], (labels > 0.5).to(torch.uint8)[seen], classes.int()[seen]
+    present = labels > 0.5
+    # Most often all are: no copy.
+    return (values, present, seen) if seen.all() else (values[seen], present[seen], seen)
