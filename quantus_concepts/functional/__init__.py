@@ -27,6 +27,7 @@ from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.concept_auc import concept_auc
 from quantus_concepts.functional.concepts.concept_quality import concept_quality
+from quantus_concepts.functional.concepts.entanglement import entanglement
 from quantus_concepts.functional.concepts.interventions import (
     intervene_values,
     intervention_counts,
@@ -99,6 +100,7 @@ __all__ = [
     "concept_swap",
     "concept_task_leakage",
     "delete_concepts",
+    "entanglement",
     "explained_variance",
     "faithfulness",
     "find_discoveries",

@@ -36,6 +36,8 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.cgim_difference, [VALUES, -VALUES, TRUTH], {}),
     (lambda v, c: [f.concept_quality(v, c, score).float() for score in QUALITIES], [TRUTH, LABELS], {}),
     (f.concept_quality_interval, [TRUTH, LABELS, INDICES], {"score": "calibration_error"}),
+    (lambda v, c: [f.entanglement(v, c).float()], [VALUES.T, LABELS], {}),
+    (lambda c: [f.simulate_answers(c, 0.5, 0.1)], [LABELS], {}),
     (f.completeness, [INDICES, INDICES, INDICES], {}),
     (f.concept_set_ceiling, [LABELS, INDICES], {}),
     (f.concept_task_leakage, [VALUES, INDICES, LABELS], {}),
