@@ -38,6 +38,7 @@ extensions = [
     "myst_nb",
     "sphinx_design",
     "sphinx_copybutton",
+    "sphinxext.opengraph",
     "api",
     "commands",
     "figures",
@@ -101,8 +102,9 @@ intersphinx_mapping = (
 html_theme = "pydata_sphinx_theme"
 html_title = "quantus-concepts"
 templates_path = ["_templates"]
-html_static_path = ["_static"]
+html_static_path = ["_static", "pictures/concept_maps.jpg"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_copy_source = False
@@ -135,6 +137,12 @@ html_sidebars = {
     "faq": [],
     "about": [],
 }
+
+# What a link to a page shows elsewhere; the address is a placeholder, as in pyproject.toml, until the project has a place.
+ogp_site_url = importlib.metadata.metadata("quantus-concepts").get_all("Project-URL")[1].split(", ")[1]
+ogp_site_name = project
+ogp_image = "_static/concept_maps.jpg"
+ogp_social_cards = {"enable": False}
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

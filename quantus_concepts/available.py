@@ -6,7 +6,7 @@ from quantus.metrics.base import Metric
 
 from quantus_concepts import metrics
 
-_EXPORTED = (getattr(metrics, name) for name in metrics.__all__)
+_EXPORTED = (getattr(metrics, name) for name in dir(metrics))
 
 # The shape of quantus.AVAILABLE_METRICS, under a category Quantus does not have, so that the two merge with `|`.
 AVAILABLE_METRICS = {

@@ -64,7 +64,7 @@ COMMANDS = {
     "benchmark concepts": "--painted n_train=60,n_test=18,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 "
     "--seeds 1 --no-sweep --no-progress --device cpu",
     "benchmark attribution": f"{fixtures_attribution.QUICK} --no-progress --device cpu",
-    "benchmark substitution": "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
+    "benchmark substitution": "--painted n_train=30,n_test=15,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 "
     "--correlations none --no-progress --device cpu",
     "benchmark pasta": "--n-per-image 12 --image-size 32 --no-uses --n-images 20 --seeds 1 --epochs 1 --no-progress "
     "--device cpu",

@@ -79,6 +79,7 @@ def metric_arguments(images: np.ndarray, rng: np.random.Generator) -> dict[str, 
         "patched": changed,
         "scorer": Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)),
         "encoder": PoolingEncoder(),
+        "embeddings": np.random.default_rng(1).normal(size=(n, 7)),
         "network_classes": predicted(TinyConceptModel(), images),
     }
 

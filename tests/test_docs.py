@@ -30,14 +30,17 @@ PACKAGES = {
 
 
 def exported(folder: str) -> set[str]:
-    """Return `__all__` of a package, read from its source."""
-    tree = ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))
-    (value,) = (
-        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    )
-    # It may go on with all that a package inside exports.
-    inner = [ast.unparse(node.value).partition(".")[0] for node in tree.body if isinstance(node, ast.AugAssign)]
-    return set(ast.literal_eval(value)).union(*(exported(f"{folder}/{name}") for name in inner))
+    """Return what a package exports, read from its stub, or from the source of one that has none."""
+    stub = ROOT / folder / "__init__.pyi"
+    tree = ast.parse((stub if stub.exists() else stub.with_suffix(".py")).read_text("utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    if not stub.exists():
+        (value,) = (ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign))
+        return {*value}
+    # A star stands for all that a package inside exports.
+    names = {alias.name for node in imports for alias in node.names} - {"*"}
+    names |= {ast.unparse(node.target) for node in tree.body if isinstance(node, ast.AnnAssign)}
+    return names.union(*(exported(f"{folder}/{node.module}") for node in imports if node.names[0].name == "*"))
 
 
 def referenced() -> list[tuple[str, str]]:

@@ -57,9 +57,9 @@ def test_extras_are_features_and_the_tools_of_developers_are_groups() -> None:
     assert sorted(PROJECT["import-names"]) == ["captum_concepts", "quantus_concepts"]
 
 
-def test_the_readme_tells_the_licence_of_every_dependency() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    table = readme.partition("| package | licence |")[2].partition("\n\n")[0]
+def test_the_site_lists_the_licence_of_every_dependency() -> None:
+    page = (ROOT / "docs" / "about.md").read_text("utf-8")
+    table = page.partition("| package | licence |")[2].partition("\n\n")[0]
     listed = {normal(name) for line in table.splitlines() for name in re.findall(r"`([\w.-]+)`", line)}
     assert {named(requirement) for requirement in (*INSTALLED, *EXTRAS["diffusion"])} <= listed
 

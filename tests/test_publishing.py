@@ -51,7 +51,7 @@ def test_sites_of_versions_lie_side_by_side(versions: Any, tmp_path: Path) -> No
     [
         ("CHANGELOG.md", r"^## \[(\d.*)\]$"),
         ("CITATION.cff", r'^version: "(.*)"$'),
-        ("recipe/meta.yaml", r'^{% set version = "(.*)" %}$'),
+        ("recipe/recipe.yaml", r'^  version: "(.*)"$'),
         ("docs/about.md", r"^  version = {(.*)},$"),
     ],
 )
@@ -70,7 +70,7 @@ def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:
         lower = lower if lower == "huggingface_hub" else lower.replace("_", "-")
         return f"    - {names.get(lower, lower)} {bounds}"
 
-    lines = (ROOT / "recipe" / "meta.yaml").read_text("utf-8").splitlines()
+    lines = (ROOT / "recipe" / "recipe.yaml").read_text("utf-8").splitlines()
     assert [line for line in map(recipe_line, PROJECT["dependencies"]) if line not in lines] == []
 
 

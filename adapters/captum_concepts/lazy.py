@@ -1,44 +1,31 @@
-"""Packages whose names are imported on access (PEP 562)."""
+"""Packages whose names are imported on access (PEP 562), and extras that may not be installed."""
 
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
+from pkgutil import get_data
 from typing import Any
 
+import lazy_loader
 
-def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, which import what its file has under ``if TYPE_CHECKING:``."""
-    # So names are declared once, where type checkers and editors read them.
-    places: dict[str, str] = {}
-    for statement in ast.parse(Path(file).read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
-            imports = (node for node in statement.body if isinstance(node, ast.ImportFrom))
-            for module, name in ((str(node.module), alias.name) for node in imports for alias in node.names):
+
+def attach_stub(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, from what its `__init__.pyi` imports."""
+    # As `lazy_loader.attach_stub`, which reads no stub in a zip and knows no star.
+    modules, places = list[str](), dict[str, list[str]]()
+    for node in ast.parse(get_data(package, "__init__.pyi") or b"").body:
+        if isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            if node.module is None:
+                modules += names
+            else:
                 # A star stands for all that another lazy package exports.
-                names = import_module(module).__all__ if name == "*" else [name]
-                places |= dict.fromkeys(names, module)
-
-    def __getattr__(name: str) -> Any:  # noqa: N807
-        # What is imported from the package itself are its modules.
-        if places.get(name, package) != package:
-            value = getattr(import_module(places[name]), name)
-        elif not name.startswith("_") and find_spec(f"{package}.{name}"):
-            value = import_module(f"{package}.{name}")
-        else:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        # The next access finds the attribute itself.
-        setattr(sys.modules[package], name, value)
-        return value
-
-    def __dir__() -> list[str]:  # noqa: N807
-        return sorted({*vars(sys.modules[package]), *places})
-
-    return __getattr__, __dir__
+                star = import_module(f"{package}.{node.module}").__all__ if names == ["*"] else names
+                places.setdefault(node.module, []).extend(star)
+    return lazy_loader.attach(package, modules, places)
 
 
 class MissingExtraError(ImportError, ValueError):

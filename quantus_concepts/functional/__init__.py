@@ -49,6 +49,7 @@ from quantus_concepts.functional.concepts.substitution import (
 from quantus_concepts.functional.discovered.bank_stability import bank_stability
 from quantus_concepts.functional.discovered.concept_deletion import delete_concepts
 from quantus_concepts.functional.discovered.explained_variance import explained_variance
+from quantus_concepts.functional.discovered.monosemanticity import monosemanticity
 from quantus_concepts.functional.discovered.surrogate_fidelity import SurrogateFidelity, surrogate_fidelity
 from quantus_concepts.functional.statistics.differences import (
     Difference,
@@ -119,6 +120,7 @@ __all__ = [
     "mask_shares",
     "mask_threshold_shares",
     "mcs",
+    "monosemanticity",
     "movement",
     "noise_equivalent",
     "oracle_head",

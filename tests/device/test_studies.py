@@ -23,7 +23,9 @@ from simulated_device import simulated_device
 COMMANDS = {words: f"{words} {arguments}" for words, arguments in SMALLEST.items() if words.startswith("benchmark ")}
 COMMANDS["benchmark concepts"] = COMMANDS["benchmark concepts"].replace("n_train=60,n_test=18", "n_train=36,n_test=9")
 COMMANDS["benchmark concepts"] += " --precision float32"
-COMMANDS["benchmark substitution"] += " --n-train 24 --n-test 6"
+COMMANDS["benchmark substitution"] = COMMANDS["benchmark substitution"].replace(
+    "n_train=30,n_test=15", "n_train=24,n_test=6"
+)
 COMMANDS |= {
     "benchmark attribution": "benchmark attribution --n-train 2 --n-test 1 --image-size 32 --epochs 1 --n-images 2 "
     "--n-patches 2 --patch-steps 2 --n-samples 2 --n-steps 2 --methods grad-cam --no-tcav",

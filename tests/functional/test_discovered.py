@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance, surrogate_fidelity
+from quantus_concepts.functional import (
+    bank_stability,
+    delete_concepts,
+    explained_variance,
+    monosemanticity,
+    surrogate_fidelity,
+)
+from quantus_concepts.functional.discovered.monosemanticity import mean_likeness
 from reference import discovered
 from refusals import refusals
 
@@ -128,7 +135,40 @@ def test_surrogate_fidelity_of_own_rows_and_random_ones() -> None:
     assert all_random[:, 0].mean() > max(random_importances[:, 0].mean(), random_concepts[:, 0].mean())
 
 
+def test_monosemanticity_by_hand() -> None:
+    # Cosines: 1 of images 0 and 1, 0.6 of 0 and 2, 0.6 of 1 and 2; nothing is alike to the last.
+    embeddings = [[1.0, 0.0, 0.0], [5.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]
+    activations = torch.tensor([[2.0, 2.0, 0.0, 0.0], [4.0, 2.0, 4.0, 0.0], [1.0, 0.5, 1.0, 0.0]]).T
+    first, second, third = monosemanticity(activations, embeddings).tolist()
+    assert first == pytest.approx(1)
+    assert second == pytest.approx((0.5 * 1 + 1 * 0.6 + 0.5 * 0.6) / 2)
+    assert third == pytest.approx((2 * 1 + 4 * 0.6 + 2 * 0.6) / 8)
+    # The scale and the zero of the activations do not count, nor does the length of embeddings.
+    again = monosemanticity(3 * activations - 7, 2 * torch.tensor(embeddings))
+    assert again.tolist() == pytest.approx([first, second, third])
+    assert mean_likeness(embeddings) == pytest.approx((1 + 0.6 + 0.6) / 6)
+
+
+def test_monosemanticity_against_the_reference_and_of_directions_of_noise() -> None:
+    embeddings = torch.randn(N, D, generator=DRAWN, dtype=torch.float64) + 0.5
+    activations = torch.rand(N, 200, generator=DRAWN, dtype=torch.float64) ** 4
+    found = monosemanticity(activations, embeddings)
+    expected = discovered.monosemanticity(activations.numpy(), embeddings.numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    # Activations of noise have the mean cosine of all pairs, which is far from 0.
+    assert mean_likeness(embeddings) > 0.1
+    assert found.mean().item() == pytest.approx(mean_likeness(embeddings), abs=0.02)
+    # A concept that fires on one of ten clusters has 1.
+    clusters = torch.eye(10, dtype=torch.float64)[torch.arange(N) % 10]
+    torch.testing.assert_close(monosemanticity(clusters, clusters), torch.ones(10, dtype=torch.float64))
+
+
 def test_undefined() -> None:
+    # The same everywhere, in one image only, not finite.
+    activations = [[1.0, 0.0, torch.nan, 0.0], [1.0, 2.0, 1.0, 1.0], [1.0, 0.0, 2.0, 2.0]]
+    assert monosemanticity(activations, torch.eye(3)).isnan().tolist() == [True, True, True, False]
+    assert monosemanticity(torch.ones(1, 2), torch.ones(1, 2)).isnan().all()
+    assert monosemanticity(torch.ones(0, 2), torch.ones(0, 2)).isnan().all()
     assert explained_variance(torch.ones(5, 3), torch.eye(3)).isnan()
     without = torch.eye(3)
     without[1] = 0
@@ -144,6 +184,9 @@ test_refused = refusals(
     (lambda: explained_variance(ROWS, BANKS[0] * torch.nan), "`directions`"),
     (lambda: delete_concepts(ROWS, BANKS[0], ORDER + 1, [1]), "`order`"),
     (lambda: delete_concepts(ROWS, BANKS[0], ORDER, [L + 1]), "`counts`"),
+    (lambda: monosemanticity(ROWS, ROWS[1:]), "`embeddings`"),
+    (lambda: monosemanticity(ROWS, ROWS * 0), "`embeddings` to hold embeddings other than 0"),
+    (lambda: monosemanticity(ROWS, ROWS * torch.nan), "`embeddings`"),
     (lambda: surrogate_fidelity(ROWS, ROWS[:, :L], BANKS[0]), "`importances`"),
     (lambda: surrogate_fidelity(ROWS, ROWS[:, :L], BANKS[0].T, [1.0]), "`bias`"),
     (lambda: surrogate_fidelity(ROWS * torch.nan, ROWS[:, :L], BANKS[0].T), "`logits`"),

@@ -40,6 +40,7 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (lambda c: [f.simulate_answers(c, 0.5, 0.1)], [LABELS], {}),
     (f.completeness, [INDICES, INDICES, INDICES], {}),
     (f.concept_set_ceiling, [LABELS, INDICES], {}),
+    (f.monosemanticity, [VALUES, SHARES], {}),
     (f.concept_task_leakage, [VALUES, INDICES, LABELS], {}),
     (f.interconcept_leakage, [VALUES, LABELS], {}),
     (lambda v, y, c: [f.noise_equivalent(v, y, c, 0.1)], [VALUES, INDICES, LABELS], {}),

@@ -171,8 +171,8 @@ RUNS = {
     ),
     "substitution": Run(
         [
-            "benchmark substitution --n-train 60 --n-test 24 --n-classes 5 --n-concepts 12 --image-size 32 --epochs 1 "
-            f"--batch-size 16 --correlations 0,1 {QUIET} --out substitution"
+            "benchmark substitution --painted n_train=60,n_test=24,n_classes=5,n_concepts=12 --image-size 32 "
+            f"--epochs 1 --batch-size 16 --correlations 0,1 {QUIET} --out substitution"
         ],
         {"results.csv": ("model", "labels", "what", "correlation", "metric", "item_kind", "item", "seed")},
     ),

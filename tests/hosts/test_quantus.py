@@ -108,6 +108,7 @@ def image_inputs(model: nn.Module) -> Inputs:
         "scorer": Scorer(PoolingEncoder.dim, ("Q1",), ("even", "odd"), hidden=(4, 4)),
         "encoder": PoolingEncoder(),
         "class_names": ["even", "odd"] * 5,
+        "embeddings": np.random.default_rng(1).normal(size=(N, 7)),
     }
     truth["network_classes"] = np.where(np.arange(N) < 1, 0, predicted(model, images))
     return Inputs(model, images, predicted(model, images), masks, truth)
@@ -128,7 +129,7 @@ INPUTS = {
     "table": table_inputs(),
 }
 #: Metrics with a score for each concept.
-OF_CONCEPTS = ("CGIM", "ConceptAUC", "ConceptQuality", "ConceptTaskLeakage", "InterconceptLeakage")
+OF_CONCEPTS = ("CGIM", "ConceptAUC", "ConceptQuality", "ConceptTaskLeakage", "InterconceptLeakage", "Monosemanticity")
 
 
 @cache

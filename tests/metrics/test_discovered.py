@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from backbone_families import clip_vit
 from captum_concepts import ConceptBank, embed, from_open_clip
 from quantus_concepts import plot_discovered, score_discovered
-from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance, surrogate_fidelity
+from quantus_concepts.functional import (
+    bank_stability,
+    delete_concepts,
+    explained_variance,
+    monosemanticity,
+    surrogate_fidelity,
+)
+from quantus_concepts.functional.discovered.monosemanticity import mean_likeness
 from quantus_concepts.metrics.discovered import verdicts
 from quantus_concepts.metrics.discovered.rows import SameVariance
 from untouched import untouched
@@ -251,6 +258,29 @@ def test_the_table_has_the_numbers_of_the_functions(bank):
     # With true labels the prediction that is kept is the accuracy.
     accuracy = (head(embeddings).argmax(1) == labels).double().mean().item()
     assert row(table, "predictions kept after deletion", l=0)["value"] == pytest.approx(accuracy)
+
+
+def test_monosemanticity_in_the_features_of_another_network(bank):
+    # To the other network the images of a concept are alike, and those of different ones are not.
+    others = torch.eye(L)[SHOWN] + 0.1 * torch.randn(N, L, generator=DRAWN)
+    mixed = ConceptBank(torch.cat([PLANTED, PLANTED.sum(0, keepdim=True)]), settings={"method": "text"})
+    # What all places share makes their activations no concepts.
+    images = IMAGES + 3 * torch.rand(D, 1, 1, generator=DRAWN)
+    table = score_discovered(Given(), mixed, images, embeddings=others, n_splits=1)
+    expected = monosemanticity(images.mean((2, 3)) @ nn.functional.normalize(mixed.cavs, dim=1).T, others)
+    rows = [row(table, "monosemanticity", item=name) for name in mixed.names]
+    assert [found["value"] for found in rows] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert [found["verdict"] for found in rows] == ["above"] * L + ["not shown"]
+    assert row(table, "monosemanticity")["value"] == pytest.approx(expected.mean().item(), abs=1e-5)
+    chance = row(table, "monosemanticity")["chance"]
+    assert chance == pytest.approx(mean_likeness(others))
+    for name in ("random directions", "random activations"):
+        assert row(table, "monosemanticity", name)["n"] == 39
+        assert row(table, "monosemanticity", name, item="best concept")["high"] < min(expected[:L])
+    # Any direction of features that know the clusters is above chance, and far below the concepts.
+    assert chance < row(table, "monosemanticity", "random directions")["value"] < 0.6 < min(expected[:L])
+    with pytest.raises(ValueError, match="`embeddings`"):
+        score_discovered(Given(), bank, IMAGES, embeddings=others[1:])
 
 
 def test_undefined_with_a_reason(bank):

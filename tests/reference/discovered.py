@@ -62,3 +62,17 @@ def surrogate_fidelity(
         one, two = (power / power.sum() for power in powers)
         emd.append(float(np.abs(one - two).sum() / 2))
     return mae, emd
+
+
+def monosemanticity(activations: np.ndarray, embeddings: np.ndarray) -> list[float]:
+    """Mean cosine over all pairs of images, weighted by the product of their activations, pair by pair."""
+    scores = []
+    for column in activations.T:
+        scaled = (column - column.min()) / (column.max() - column.min())
+        total = weights = 0.0
+        for i in range(len(column)):
+            for k in range(i + 1, len(column)):
+                total += scaled[i] * scaled[k] * cosine(embeddings[i], embeddings[k])
+                weights += scaled[i] * scaled[k]
+        scores.append(total / weights)
+    return scores

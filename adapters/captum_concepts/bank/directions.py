@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from captum_concepts.bank.files import BankContents
@@ -115,6 +113,10 @@ def svm_directions(
     display_progressbar: bool = False,
 ) -> Directions:
     """Fit one linear SVM for each concept, as scikit-learn's ``SVC(kernel="linear")``."""
+    # Imported here: who only uses a model need not wait for it.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import SVC
+
     # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
     # libsvm computes in float64 on the CPU: converted once for all concepts.
     array = features.detach().cpu().double().numpy()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from scipy import stats
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -274,5 +273,8 @@ def set_p_values(concepts: np.ndarray, among_sets: np.ndarray) -> np.ndarray:
     spread = means.std(ddof=1) * (n_sets - 1) / (n_sets - 2) * math.sqrt(1 + 1 / n_sets)
     if not spread:
         return np.full(len(concepts), math.nan)
+    # Imported here, like all that only fitting needs: it takes longer than the rest together.
+    from scipy import stats
+
     distance = (concepts.mean(axis=1) - means.mean()) / spread
     return np.asarray(stats.t.sf(distance, n_sets - 1))

@@ -7,7 +7,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from captum_concepts.backbones.embedding import Embeddings, LoaderBatch, embed_batches
 from captum_concepts.backbones.pooling import Concepts, Pooling, check_concepts, project_maps
+from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
 from captum_concepts.support.checks import as_list, check_axes, check_finite, check_names, check_range, to_tensor
@@ -28,9 +29,6 @@ from captum_concepts.support.running import (
     warn_user,
     without_autocast,
 )
-
-if TYPE_CHECKING:
-    from captum_concepts.bank.bank import ConceptBank
 
 #: How a concept value is computed from an embedding and a concept vector.
 VALUES = ("margin", "raw")
@@ -113,9 +111,6 @@ class ConceptLayer(nn.Module):
     @property
     def bank(self) -> ConceptBank:
         """The concepts, from the present state of the layer."""
-        # Imported here: banks are fitted with scikit-learn, which other users of this module need not wait for.
-        from captum_concepts.bank.bank import ConceptBank
-
         tensors = {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
         return ConceptBank(**tensors, names=self.names, settings=self.settings)
 

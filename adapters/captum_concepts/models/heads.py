@@ -7,14 +7,11 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, SGDClassifier
-from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
@@ -31,6 +28,10 @@ from captum_concepts.support.checks import (
 )
 from captum_concepts.support.files import list_some
 from captum_concepts.support.running import warn_user
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression, SGDClassifier
+    from threadpoolctl import ThreadpoolController
 
 C = TypeVar("C", bound=ConceptChain)
 
@@ -92,6 +93,9 @@ def fit_logistic(
     >>> head(values).argmax(1).tolist()
     [0, 0, 1, 1]
     """
+    # Imported here, as below: who only uses a model need not wait for scikit-learn.
+    from sklearn.linear_model import LogisticRegression
+
     check_range("C", C, 0, math.inf, open_low=True)
     check_whole("max_iter", max_iter, 1)
     model = LogisticRegression(C=C, max_iter=max_iter)
@@ -158,6 +162,8 @@ def fit_elastic_net(
     >>> bool(head.weight[1, 0].abs() == head.weight[1].abs().max())
     True
     """
+    from sklearn.linear_model import SGDClassifier
+
     check_range("alpha", alpha, 0, math.inf, open_low=True, open_high=True)
     check_range("l1_ratio", l1_ratio, 0, 1)
     check_whole("max_iter", max_iter, 1)
@@ -181,6 +187,8 @@ def warn_unconverged(function: str, max_iter: int, otherwise: str) -> None:
 @cache
 def _thread_controller() -> ThreadpoolController:
     """Return what sets the threads of BLAS; looking for its libraries takes longer than a small fit."""
+    from threadpoolctl import ThreadpoolController
+
     return ThreadpoolController()
 
 
@@ -216,6 +224,8 @@ def _fit(
     n_classes: int | None,
     standardise: bool,
 ) -> nn.Linear:
+    from sklearn.exceptions import ConvergenceWarning
+
     values, classes = to_tensor("values", values), to_class_indices("labels", labels)
     check_axes(values=(values, "N L"), labels=(classes, "N"))
     check_finite("values", values)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.models.chain import VALUES, make_linear
+from captum_concepts.models.heads import fit_logistic
 from captum_concepts.models.interventions import mean_absent_values
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_shape, check_whole
 from captum_concepts.texts import in_one_line
@@ -130,9 +131,6 @@ def _draw_bank(
     values: str,
     seed: list[int],
 ) -> RandomBank:
-    # Imported here: it loads scikit-learn.
-    from captum_concepts.models.heads import fit_logistic
-
     mean = features.mean(0)
     directions = np.random.default_rng(seed).standard_normal((n_concepts, len(mean)))
     cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)

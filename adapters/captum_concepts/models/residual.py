@@ -10,7 +10,6 @@ from typing import NamedTuple, Self, cast
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -248,6 +247,8 @@ def _solve(
     x: Tensor, labels: Tensor, offset: Tensor, C: float, max_iter: int, standardise: bool
 ) -> tuple[Tensor, Tensor]:
     """Return weights (K, d) and bias (K,) of the residual of least cross-entropy."""
+    from scipy.optimize import minimize
+
     shift, spread = torch.zeros_like(x[0]), torch.ones_like(x[0])
     if standardise:
         shift, spread = x.mean(0), x.std(0, correction=0)

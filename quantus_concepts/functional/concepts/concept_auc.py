@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import check_axes
 from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
+
+#: So many values are ranked at a time.
+_AT_ONCE = 2**18
 
 
 @torch.no_grad()
@@ -49,11 +54,17 @@ def concept_auc(values: Numbers, concepts: Numbers, classes: Numbers | None = No
     [0.75]
     """
     values, shown, _ = checked_values(values, concepts)
-    if classes is None:
-        return share_won(*pairs_won(values, shown)).masked_fill(values.isnan().any(-1), torch.nan)
-    members, n_classes = class_members(classes, shown)
-    won, with_it, without = pairs_won_by_class(values, shown, members, n_classes)
-    return share_won(won.sum(-1), (with_it * without).sum(-1)).masked_fill(values.isnan().any(-1), torch.nan)
+    members, n_classes = (None, 0) if classes is None else class_members(classes, shown)
+    scores = []
+    for part in concepts_at_once(values):
+        own, here = values[..., part, :].contiguous(), shown[part]
+        if members is None:
+            found = share_won(*pairs_won(own, here))
+        else:
+            won, with_it, without = pairs_won_by_class(own, here, members, n_classes)
+            found = share_won(won.sum(-1), (with_it * without).sum(-1))
+        scores.append(found.masked_fill(own.isnan().any(-1), torch.nan))
+    return torch.cat(scores, -1) if scores else values.new_empty(values.shape[:-1], dtype=widest_float(values.device))
 
 
 def checked_values(values: Numbers, concepts: Numbers) -> tuple[Tensor, Tensor, int]:
@@ -61,8 +72,14 @@ def checked_values(values: Numbers, concepts: Numbers) -> tuple[Tensor, Tensor, 
     values, shown = to_floats("values", values), as_tensor("concepts", concepts)
     check_axes(values=(values, "... N L"), concepts=(shown, "N L"))
     check_zero_one("concepts", shown)
-    # Contiguous: searching needs it, and would copy each time.
-    return values.mT.contiguous(), (shown > 0).to(values.device).mT.contiguous(), len(shown)
+    return values.mT, (shown > 0).to(values.device).mT, len(shown)
+
+
+def concepts_at_once(values: Tensor) -> Iterator[slice]:
+    """Yield some concepts after others of values (..., L, N), so that what is made of them stays small."""
+    n_concepts = values.shape[-2]
+    size = max(1, _AT_ONCE * n_concepts // max(1, values.numel()))
+    return (slice(start, start + size) for start in range(0, n_concepts, size))
 
 
 def class_members(classes: Numbers, shown: Tensor) -> tuple[Tensor, int]:
@@ -73,15 +90,28 @@ def class_members(classes: Numbers, shown: Tensor) -> tuple[Tensor, int]:
     return members, int(members.max()) + 1 if len(members) else 0
 
 
+def _runs(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many along the last axis are smaller than each (..., N), and how many are larger."""
+    # From one sort: searching in it for each value took three times as long.
+    ordered, place = values.sort(-1)
+    starts = torch.ones_like(place, dtype=torch.bool)
+    starts[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    number = torch.arange(values.shape[-1], device=values.device)
+    smaller = torch.where(starts, number, 0).cummax(-1).values
+    # The last of each run is the one before the next start.
+    larger = torch.where(starts.roll(-1, -1), number.flip(0), 0).flip(-1).cummax(-1).values.flip(-1)
+    return tuple(torch.empty_like(place).scatter_(-1, place, of) for of in (smaller, larger))
+
+
 def _twice_ranks(keys: Tensor) -> Tensor:
     """Return twice the mean ranks from 1 along the last axis, whole numbers."""
-    ordered = keys.sort(-1).values.contiguous()
-    return torch.searchsorted(ordered, keys) + torch.searchsorted(ordered, keys, right=True) + 1
+    smaller, larger = _runs(keys)
+    return smaller + (keys.shape[-1] - larger) + 1
 
 
 def _places(values: Tensor) -> Tensor:
     """Return how many values along the last axis are smaller: whole numbers that compare as the values do."""
-    return torch.searchsorted(values.sort(-1).values.contiguous(), values)
+    return _runs(values)[0]
 
 
 def pairs_won(values: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,12 +130,18 @@ def others_below(values: Tensor, shown: Tensor) -> Tensor:
 
 def pairs_won_by_class(values: Tensor, shown: Tensor, members: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return twice the pairs won within each class (..., L, K), and its images with and without the concept (L, K)."""
-    of_class = torch.nn.functional.one_hot(members, n_classes).to(widest_float(values.device))
-    size = of_class.sum(0)
+    size = sums_by_class(torch.ones_like(members), members, n_classes)
     start = (size.cumsum(0) - size)[members]
     ranks = _twice_ranks(_places(values) + shown.shape[1] * members) - 2 * start
-    with_it = shown.to(of_class) @ of_class
-    return (ranks * shown) @ of_class - with_it * (with_it + 1), with_it, size - with_it
+    with_it = sums_by_class(shown.long(), members, n_classes)
+    won = sums_by_class(ranks * shown, members, n_classes) - with_it * (with_it + 1)
+    return won, with_it, size - with_it
+
+
+def sums_by_class(counts: Tensor, members: Tensor, n_classes: int) -> Tensor:
+    """Return the sums (..., K) of whole numbers (..., N) by class."""
+    sums = counts.new_zeros(*counts.shape[:-1], n_classes)
+    return sums.scatter_add_(-1, members.expand(counts.shape), counts)
 
 
 def share_won(won: Tensor, pairs: Tensor) -> Tensor:

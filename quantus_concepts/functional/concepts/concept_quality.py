@@ -134,7 +134,7 @@ def weighted_quality(
     wide = weights.dtype
     labels = shown.to(wide)
     if score == AVERAGE_PRECISION:
-        ordered, order = values.sort(1)
+        ordered, order = values.contiguous().sort(1)
         first = torch.searchsorted(ordered, ordered)
         of_images, of_shown = weights[order], weights[order] * labels.gather(1, order)
         # Of all images whose value is as high.

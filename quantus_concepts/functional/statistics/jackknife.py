@@ -14,10 +14,12 @@ from quantus_concepts.functional.concepts.cgim import cgim
 from quantus_concepts.functional.concepts.concept_auc import (
     checked_values,
     class_members,
+    concepts_at_once,
     others_below,
     pairs_won,
     pairs_won_by_class,
     share_won,
+    sums_by_class,
 )
 from quantus_concepts.functional.concepts.concept_quality import (
     AVERAGE_PRECISION,
@@ -130,25 +132,30 @@ def concept_auc_interval(values: Numbers, concepts: Numbers, classes: Numbers) -
     values, shown, n = checked_values(values, concepts)
     check_axes(values=(values, "L N"))
     members, n_classes = class_members(classes, shown)
-    won, pairs = pairs_won(values, shown)
-    scores = share_won(won, pairs).masked_fill(values.isnan().any(1), torch.nan)
-    mean = float(scores.nanmean())
+    scores, rarer = [], []
+    sums, known = torch.zeros(2, n_classes, dtype=widest_float(values.device), device=values.device)
+    for part in concepts_at_once(values):
+        own, here = values[part].contiguous(), shown[part].contiguous()
+        won, pairs = pairs_won(own, here)
+        scores.append(share_won(won, pairs).masked_fill(own.isnan().any(1), torch.nan))
+        # Pairs without class k: all, less those in which one of its images is either side, plus those within it.
+        below, count = others_below(own, here), here.sum(1, keepdim=True)
+        above = sums_by_class(torch.where(here, below, 2 * count - below), members, n_classes)
+        within, with_it, without = pairs_won_by_class(own, here, members, n_classes)
+        rest = (count - with_it) * (n - count - without)
+        left_out = share_won(won[:, None] - above + within, rest)[~own.isnan().any(1)]
+        sums, known = sums + left_out.nansum(0), known + (~left_out.isnan()).sum(0)
+        rarer.append(torch.minimum(count, n - count)[:, 0])
+    every = torch.cat(scores)
+    mean = float(every.nanmean())
     if n_classes < 2 or math.isnan(mean):
         return math.nan, math.nan
-    # Pairs without class k: all, less those in which one of its images is either side, plus those within it.
-    below = others_below(values, shown)
-    of_class = torch.nn.functional.one_hot(members, n_classes).double()
-    count = shown.sum(1, keepdim=True)
-    above = torch.where(shown, below, 2 * count - below).double() @ of_class
-    within, with_it, without = pairs_won_by_class(values, shown, members, n_classes)
-    rest = (count - with_it) * (n - count - without)
-    left_out = share_won(won[:, None] - above + within, rest)[~values.isnan().any(1)].nanmean(0)
-    estimate = jackknife_estimate(mean, left_out.cpu().numpy())
+    estimate = jackknife_estimate(mean, (sums / known).cpu().numpy())
     if math.isnan(estimate.variance):
         return math.nan, math.nan
     if estimate.has_equal_means:
-        rarer = torch.minimum(count, n - count)[~scores.isnan()].double().mean()
-        return wilson(mean, max(1, round(float(rarer))), (0.0, 1.0))
+        size = torch.cat(rarer)[~every.isnan()].double().mean()
+        return wilson(mean, max(1, round(float(size))), (0.0, 1.0))
     return clipped_interval(mean, math.sqrt(estimate.variance), estimate.freedom, (0.0, 1.0))
 
 

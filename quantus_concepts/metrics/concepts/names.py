@@ -35,6 +35,8 @@ DIRECTIONS = "CAV accuracy"
 CGIM, CEM, CLM = "CGIM", "CEM", "CLM"
 #: Whether values know their concepts, over all images and among those of one predicted class.
 CONCEPT_AUC, AUC_WITHIN = "concept AUC", "concept AUC within predicted classes"
+#: Whether images that activate a concept look alike to another network.
+MONOSEMANTICITY = "monosemanticity"
 #: CGIM by Pearson's correlation, and CEM less prevalence.
 CGIM_CORRELATION, CEM_GAIN = "CGIM correlation", "CEM gain"
 #: Rows of the tables of images that are about classes, by which CGIM is compared: importance (K, L), and the truth.
@@ -57,6 +59,6 @@ COMMONEST_CONCEPT, CLASS_RECITAL = "commonest concept", "class recital"
 CHANCE = 0.5
 #: Smallest and largest value of the metrics that do not lie in [0, 1]; movements are in units of the concept values.
 BOUNDS = {
-    **dict.fromkeys((CGIM, CGIM_CORRELATION, CEM_GAIN, PART_SPECIFICITY), (-1.0, 1.0)),
+    **dict.fromkeys((CGIM, CGIM_CORRELATION, CEM_GAIN, PART_SPECIFICITY, MONOSEMANTICITY), (-1.0, 1.0)),
     **{score.metric: (-math.inf, math.inf) for score in (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE)},
 }

@@ -18,6 +18,7 @@ HALVES, SEEDS = "stability over halves", "stability over seeds"
 EXPLAINED, KEPT = "explained variance", "predictions kept"
 SURROGATE_MAE, SURROGATE_EMD = "surrogate error of the logits", "surrogate error of the probabilities"
 AFTER_DELETION = "predictions kept after deletion"
+ALIKE = "monosemanticity"
 EVERYTHING, SHARE = "logit drop without everything", "share of the logit drop"
 #: Values of the column ``baseline``.
 RANDOM_DIRECTIONS, RANDOM_ACTIVATIONS = "random directions", "random activations"

@@ -31,9 +31,11 @@ def add_verdicts(table: pd.DataFrame) -> pd.DataFrame:
         verdict = ""
         if row["baseline"] == "" and row["n"] and row["l"] != 0 and ranges["low"].notna().any():
             low, high = ranges["low"].min(), ranges["high"].max()
-            above = row["low"] > high and (row["metric"] != SHARE or everything["low"] > 0)
+            # A number without an interval is its own.
+            own = [row["value"] if math.isnan(row[end]) else row[end] for end in ("low", "high")]
+            above = own[0] > high and (row["metric"] != SHARE or everything["low"] > 0)
             # A concept is compared with the best of a bank, which most concepts are below.
-            below = row["high"] < low and not row["item"]
+            below = own[1] < low and not row["item"]
             verdict = ABOVE if above else BELOW if below else NOT_SHOWN
         found.append(verdict)
     return table.assign(verdict=found)

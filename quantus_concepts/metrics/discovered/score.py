@@ -16,6 +16,7 @@ from captum_concepts.bank.activations import activations, factorise
 from captum_concepts.models.random_banks import N_BANKS
 from captum_concepts.support.checks import check_axes, check_finite, check_module, check_whole
 from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.discovered.monosemanticity import to_units
 from quantus_concepts.metrics.discovered.classes import class_rows
 from quantus_concepts.metrics.discovered.rows import (
     DISCOVERED_COLUMNS,
@@ -25,7 +26,7 @@ from quantus_concepts.metrics.discovered.rows import (
     draw_rows,
 )
 from quantus_concepts.metrics.discovered.rule import add_verdicts
-from quantus_concepts.metrics.discovered.stability import Discovery, explained_rows, stability_rows
+from quantus_concepts.metrics.discovered.stability import Discovery, explained_rows, likeness_rows, stability_rows
 
 
 def score_discovered(
@@ -36,6 +37,7 @@ def score_discovered(
     *,
     labels: Numbers | None = None,
     discover: Discovery | None = None,
+    embeddings: Numbers | None = None,
     pool: Pool = "mean",
     maps: Maps | None = None,
     n_splits: int = 5,
@@ -46,12 +48,13 @@ def score_discovered(
 ) -> pd.DataFrame:
     """Score concepts that were discovered, or named by texts, without any label: one table with baselines.
 
-    Five questions. *Stability*: does the same discovery on other images, or with another seed, find the same directions
+    Six questions. *Stability*: does the same discovery on other images, or with another seed, find the same directions
     (`functional.bank_stability`)? *Reconstruction*: how much of the activations' variance do the concepts explain
     (`functional.explained_variance`)? *Predictions kept*: does the network predict the same class if it gets nothing
     but the concepts? *Surrogate fidelity*: do the concepts, times their importance for each class, give the logits
     again (`functional.surrogate_fidelity`)? *Deletion*: how far does the logit of the class fall if the strongest
-    concepts of each image are removed (`functional.delete_concepts`)? The function
+    concepts of each image are removed (`functional.delete_concepts`)? *Monosemanticity*, with `embeddings`: do the
+    images that activate a concept look alike to another network (`functional.monosemanticity`)? The function
     `quantus_concepts.metrics.discovered.verdicts` says which concepts of a table to keep.
 
     Parameters
@@ -72,6 +75,9 @@ def score_discovered(
     discover : callable, optional
         From places of the maps (n, d) and a seed to directions (L, d): how the bank was made. Known for a bank of
         `ConceptBank.from_activations`; without it stability is undefined.
+    embeddings : array_like, optional
+        (N, e): the images in *another* network than the backbone, which would otherwise judge itself:
+        ``captum_concepts.embed(other, images).features``. Without it there are no rows of monosemanticity.
     pool : "mean" or callable
         As in `captum_concepts.PostHocCBM`.
     maps : callable, optional
@@ -95,16 +101,18 @@ def score_discovered(
         all classes) and "of the probabilities" (half the sum of absolute differences), "logit drop without everything"
         (of the class, relative to the mean of all logits, at the mean embedding), and, after ``l`` concepts are removed
         from each image, the highest value first, "predictions kept after deletion" and "share of the logit drop" (the
-        mean drop as a share of the one without everything). ``baseline``: empty for the bank; "random directions",
-        "random activations" (directions of places drawn from the images), "random directions of the same variance" (as
-        that of each concept's values), "random order" (the same concepts) or, as what is possible, "principal
-        components". ``item``: a concept's name, or empty; the share of a concept is over the images in which it is the
-        strongest. The item "best concept" is the highest score of a concept in each random bank. ``value`` with ``low``
-        and ``high``: of the bank the 95 % interval over images (over classes, if there are several), of stability the
-        lowest and highest split; of a baseline the mean and the range of 95 % of the draws. ``n`` and ``undefined``
-        count images, concepts, or draws. ``chance``: of explained variance L / d. ``reason``: why a value is NaN.
+        mean drop as a share of the one without everything), and "monosemanticity". ``baseline``: empty for the bank;
+        "random directions", "random activations" (directions of places drawn from the images), "random directions of
+        the same variance" (as that of each concept's values), "random order" (the same concepts) or, as what is
+        possible, "principal components". ``item``: a concept's name, or empty; the share of a concept is over the
+        images in which it is the strongest. The item "best concept" is the highest score of a concept in each random
+        bank. ``value`` with ``low`` and ``high``: of the bank the 95 % interval over images (over classes, if there are
+        several), of stability the lowest and highest split; of a baseline the mean and the range of 95 % of the draws.
+        ``n`` and ``undefined`` count images, concepts, or draws. ``chance``: of explained variance L / d, of
+        monosemanticity the mean cosine of all pairs of images. ``reason``: why a value is NaN.
         ``verdict``: whether the interval of the bank is "above" or "below" the ranges of all its random banks, of a
-        concept whether it is above those of their best concepts, or "not shown".
+        concept whether it is above those of their best concepts, or "not shown". Monosemanticity has no interval: its
+        number is compared.
 
     Raises
     ------
@@ -135,24 +143,27 @@ def score_discovered(
         check_whole(name, number, 1)
     if head is not None:
         check_module("head", head)
-    check_order(images, [] if labels is None else ["labels"], "images")
+    given = {"labels": labels, "embeddings": embeddings}
+    check_order(images, [name for name, value in given.items() if value is not None], "images")
+    others = None if embeddings is None else to_units("embeddings", embeddings).cpu()
     features, pooling = resolve_stages(backbone, pool, maps, "backbone")
-    places, embeddings, owners = activations(features, pooling, images, batch_size)
+    places, own, owners = activations(features, pooling, images, batch_size)
     check_finite("images", places)
-    check_finite("images", embeddings)
-    cavs = bank.cavs.detach().to(embeddings)
-    check_axes(embeddings=(embeddings, "N d"), places=(places, "n d"), cavs=(cavs, "L d"))
+    check_finite("images", own)
+    cavs = bank.cavs.detach().to(own)
+    check_axes(images=(own, "N d"), places=(places, "n d"), cavs=(cavs, "L d"), embeddings=(others, "N e"))
     # A factorisation needs as many places as it gives concepts.
     least = 1
     if discover is None and bank.settings.get("method") == "nmf":
         least = len(cavs)
         discover = lambda rows, number: factorise(rows, len(cavs), number)  # noqa: E731
-    data = Data(places, owners, embeddings, bank.names, seed, of_places=pooling.linear)
+    data = Data(places, owners, own, bank.names, seed, of_places=pooling.linear)
     banks = {
         RANDOM_DIRECTIONS: [torch.randn(cavs.shape, generator=data.generator(0, i)) for i in range(n_banks)],
         RANDOM_ACTIVATIONS: [draw_rows(data.activations, len(cavs), data.generator(1, i)) for i in range(n_banks)],
     }
     rows = [*stability_rows(data, cavs, discover, least, banks, n_splits, display_progressbar)]
     rows += explained_rows(data, cavs, banks)
+    rows += likeness_rows(data, cavs, banks, others)
     rows += class_rows(data, cavs, banks, head, labels)
     return add_verdicts(pd.DataFrame(rows, columns=DISCOVERED_COLUMNS).astype({"n": int, "undefined": int}))

@@ -1,4 +1,4 @@
-"""Rows that need no classes: stability of the concepts, and the variance that they explain."""
+"""Rows that need no classes: stability of the concepts, the variance that they explain, and monosemanticity."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from torch import Tensor
 
 from captum_concepts.support.running import progress
 from quantus_concepts.functional.discovered.bank_stability import bank_stability
-from quantus_concepts.functional.discovered.explained_variance import explained_variance, orthonormal_basis
+from quantus_concepts.functional.discovered.explained_variance import explained_variance, orthonormal_basis, unit_rows
+from quantus_concepts.functional.discovered.monosemanticity import mean_likeness, monosemanticity
 from quantus_concepts.functional.statistics.intervals import baseline_range
 from quantus_concepts.metrics.discovered.rows import (
+    ALIKE,
     BEST,
     COMPONENTS,
     EXPLAINED,
@@ -106,6 +108,28 @@ def explained_rows(data: Data, cavs: Tensor, banks: dict[str, list[Tensor]]) -> 
         rows.append(make_row(EXPLAINED, shares, name, reason=why))
     best = explained_variance(data.activations, principal_components(data.activations, len(cavs))).item()
     return [*rows, make_row(EXPLAINED, [best], COMPONENTS, (math.nan, math.nan), reason=why)]
+
+
+def likeness_rows(
+    data: Data, cavs: Tensor, banks: dict[str, list[Tensor]], others: Tensor | None
+) -> Iterator[dict[str, object]]:
+    """Yield the monosemanticity of the bank, of its concepts and of random banks, in embeddings of another network."""
+    if others is None:
+        return
+
+    def scores(directions: Tensor) -> Tensor:
+        return monosemanticity(data.embeddings @ unit_rows(directions).T, others)
+
+    own, chance, why = scores(cavs), mean_likeness(others), "fewer than two images are above a concept's smallest value"
+    drawn = {name: torch.stack([scores(draw) for draw in draws]) for name, draws in banks.items()}
+    none = (math.nan, math.nan)
+    yield make_row(ALIKE, own, ends=none, chance=chance, reason=why)
+    for name, of_banks in drawn.items():
+        yield make_row(ALIKE, of_banks.nanmean(1), name, chance=chance, reason=why)
+    for item, score in zip(data.names, own, strict=True):
+        yield make_row(ALIKE, score, ends=none, item=item, chance=chance, reason=why)
+    for name, of_banks in drawn.items():
+        yield make_row(ALIKE, of_banks.nan_to_num(-1).amax(1), name, item=BEST)
 
 
 def _explained_interval(data: Data, cavs: Tensor) -> tuple[float, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import typer
@@ -55,14 +56,15 @@ class Painted:
         return {name: getattr(self, name) for name in names} | {"image_size": image_size, "seed": seed}
 
 
-def read_painted(text: str) -> Painted:
+def read_painted(text: str, defaults: Painted | None = None) -> Painted:
     """Read ``n_train=300,n_classes=6``; "help" prints the keys and ends the command."""
-    keys = {key.name: key for key in fields(Painted)}
+    defaults, keys = defaults or Painted(), {key.name: key for key in fields(Painted)}
     if text == "help":
-        typer.echo("\n".join(f"{name}={key.default:g}  {key.metadata['option'].help}" for name, key in keys.items()))
+        lines = [f"{name}={getattr(defaults, name):g}  {key.metadata['option'].help}" for name, key in keys.items()]
+        typer.echo("\n".join(lines))
         raise typer.Exit
     try:
-        return Painted(**_pairs(text, keys))
+        return replace(defaults, **_pairs(text, keys))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -84,9 +86,11 @@ def _pairs(text: str, keys: Mapping[str, Field[Any]]) -> dict[str, Any]:
     return values
 
 
-PaintedOption = typer.Option(
-    parser=read_painted,
-    metavar="KEY=VALUE,...",
-    help="Painted birds, n_train=300,n_classes=6; `--painted help` lists the keys.",
-    rich_help_panel=PAINTED,
-)
+def painted_option(defaults: Painted | None = None) -> Any:
+    """Return the option ``--painted`` of a study, which has these numbers where no other is given."""
+    return typer.Option(
+        parser=partial(read_painted, defaults=defaults),
+        metavar="KEY=VALUE,...",
+        help="Painted birds, n_train=300,n_classes=6; `--painted help` lists the keys.",
+        rich_help_panel=PAINTED,
+    )

@@ -1,5 +1,6 @@
 """`benchmark attribution`: does an attribution method give importance to what provably does not matter?"""
 
-from quantus_concepts.studies.attribution.command import benchmark_attribution
+from quantus_concepts.studies._kit.study import command_of
+from quantus_concepts.studies.attribution.command import Attribution
 
-COMMANDS = {"benchmark attribution": benchmark_attribution}
+COMMANDS = {Attribution.words: command_of(Attribution)}

@@ -1,17 +1,21 @@
-"""The command `quantus-concepts benchmark attribution`."""
+"""The settings of `benchmark attribution`, which are its options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from quantus_concepts.studies._kit import options as kit
+from quantus_concepts.studies._kit.study import Settings
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from quantus_concepts.studies._kit.folder import RunFolder
 
 Kind = Literal["painted", "coco-miniplaces", "folders", "bam"]
 #: Options that name files, by kind of data; with coco-miniplaces further two may be given.
@@ -27,20 +31,6 @@ SMALL_SIZE, LARGE_SIZE = 64, 224
 SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 #: Name of a loaded network within its model.
 LOADED = "network"
-#: What a user of own data needs.
-SHOWN: tuple[str, ...] = (
-    "data",
-    "objects",
-    "annotations",
-    "scenes",
-    "root",
-    "image_size",
-    "models",
-    "methods",
-    "n_images",
-    "n_patches",
-)
-SHOWN += ("relative", "backbone", "layer", "weights", "mean", "std", "unnormalised", "device", "out", "overwrite")
 
 
 def _option(panel: str) -> Callable[..., Any]:
@@ -52,100 +42,8 @@ _premise = _option("When the ground truth counts as verified")
 FOLDER = {"exists": True, "file_okay": False}
 
 
-@kit.shown(*SHOWN)
-def benchmark_attribution(
-    data: Annotated[Kind, _data("Which images.")] = "painted",
-    objects: Annotated[
-        Path | None,
-        _data("folders: RGBA cut-outs, a folder for each class. coco-miniplaces: the photographs of COCO.", **FOLDER),
-    ] = None,
-    annotations: Annotated[
-        Path | None, _data("coco-miniplaces: instances_*.json.", exists=True, dir_okay=False)
-    ] = None,
-    scenes: Annotated[Path | None, _data("Scenes, a folder for each class.", **FOLDER)] = None,
-    root: Annotated[Path | None, _data("bam: folder in the layout of the paper's release.", **FOLDER)] = None,
-    object_classes: Annotated[
-        str | None, _data("Classes of COCO, with commas; by default the ten of the paper's release.")
-    ] = None,
-    min_photographs: Annotated[
-        int | None,
-        _data(
-            "Leave out classes of COCO with objects in fewer photographs; by default a class without any raises an "
-            "error. 2 or more suits a part of COCO.",
-            min=1,
-        ),
-    ] = None,
-    image_size: Annotated[
-        int | None,
-        _data("Height and width in pixels; by default 64, and 224 with another backbone.", min=16, max=4096),
-    ] = None,
-    n_train: Annotated[int, _data("Training images of each pair of object and scene.", min=1)] = 60,
-    n_test: Annotated[int, _data("Test images of each pair.", min=1)] = 8,
-    test_share: Annotated[float, _data("Share of cut-outs and scenes that only tests see.", min=0, max=1)] = 0.1,
-    epochs: Annotated[int, _model("Passes over the training images.", min=1, max=10_000)] = 6,
-    train_batch_size: Annotated[int, _model("Batch size of the training.", min=2, max=1_000_000)] = 64,
-    learning_rate: Annotated[
-        float | None, _model("By default the choice that suits the backbone.", min=0, max=1000)
-    ] = None,
-    augment: Annotated[bool, _model("Mirror and shift training images.")] = False,
-    models: Annotated[
-        Path | None,
-        _model(
-            "Folder of trained models, the cache of an earlier run: those that fit are used and not trained again.",
-            **FOLDER,
-        ),
-    ] = None,
-    methods: Annotated[
-        str | None,
-        _method(
-            "Names with commas: of the paper (grad-cam), one smoothed (grad-cam + smoothgrad), any Captum class "
-            "(Occlusion), or your own, module:function or path.py:function. By default the paper's eight; random and "
-            "Sobel edges are always there.",
-        ),
-    ] = None,
-    n_samples: Annotated[int, _method("Noisy copies of SmoothGrad.", min=1)] = 8,
-    n_steps: Annotated[int, _method("Steps of integrated gradients.", min=1)] = 16,
-    noise: Annotated[float, _method("Noise of SmoothGrad, as a share of the image's range.", min=0, max=10)] = 0.15,
-    n_images: Annotated[int, _metric("Images explained for MCS and IDR.", min=1)] = 200,
-    n_patches: Annotated[int, _metric("Images for IIR.", min=1)] = 100,
-    patch_steps: Annotated[int, _metric("Steps of a patch's optimisation.", min=1)] = 300,
-    step_size: Annotated[
-        float | None,
-        _metric("On pixels of 0 to 255; by default 500, and 5000 for the small network.", min=0),
-    ] = None,
-    eta1: Annotated[
-        float | None,
-        _metric("Weight of the patch's size; by default 0.01, and 0.001 for the small network.", min=0),
-    ] = None,
-    threshold: Annotated[float, _metric("Relative change that counts in IIR.", min=0)] = 0.1,
-    tolerance: Annotated[float, _metric("Logit distance up to which a patch counts.", min=0)] = 0.05,
-    relative: Annotated[bool, _metric("Train ten more models, for the relative contrast.")] = False,
-    common_object: Annotated[str | None, _metric("The common feature.")] = None,
-    target_scene: Annotated[str | None, _metric("The scene that always has it.")] = None,
-    n_relative: Annotated[int, _metric("Images of that scene explained.", min=2)] = 100,
-    robustness: Annotated[
-        bool,
-        _metric("Also compute MCS with objects of other sizes and at other places (Figure 5 of the paper)."),
-    ] = False,
-    tcav: Annotated[bool, _metric("Also score TCAV.")] = True,
-    max_drop: Annotated[float, _premise("Accuracy that removing the common feature may cost.", min=0, max=1)] = 0.02,
-    min_remain: Annotated[float, _premise("Share of correct answers that must stay.", min=0, max=1)] = 0.95,
-    max_above_chance: Annotated[
-        float, _premise("Accuracy above chance that the feature alone may have.", min=0, max=1)
-    ] = 0.05,
-    backbone: kit.Backbone = None,
-    layer: kit.Layer = None,
-    weights: kit.Weights = None,
-    mean: kit.Mean = None,
-    std: kit.Std = None,
-    unnormalised: kit.Unnormalised = False,
-    batch_size: kit.BatchSize = 64,
-    seed: kit.Seed = 0,
-    device: kit.Device = kit.AUTO,
-    progress: kit.Progress = True,
-    out: kit.Out = None,
-    overwrite: kit.Overwrite = False,
-) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Attribution(Settings):
     """Ask attribution methods for the importance of what provably does not matter: MCS, IDR, IIR.
 
     With no option: objects are painted on scenes, small networks are trained on the objects and on the scenes, it is
@@ -156,108 +54,194 @@ def benchmark_attribution(
 
     Example: quantus-concepts benchmark attribution --data bam --root composed --backbone resnet18
     """
-    settings = kit.given_settings(locals())
-    files = {"objects": objects, "annotations": annotations, "scenes": scenes, "root": root}
-    coco = {"object_classes": object_classes, "min_photographs": min_photographs}
-    with_data = f"with `--data {data}`"
-    kit.require(with_data, **{name: value for name, value in files.items() if name in NEEDS[data]})
-    kit.refuse_without_effect(with_data, **{name: value for name, value in files.items() if name not in NEEDS[data]})
-    kit.refuse_without_effect(with_data, **({} if data == "coco-miniplaces" else coco))
-    if data == "bam":
-        kit.refuse_without_effect(
-            "with images that were composed before; compose them with --data coco-miniplaces or --data folders",
-            relative=relative,
-            robustness=robustness,
-        )
-    small = backbone in (None, kit.SMALL)
-    if small:
-        kit.refuse_without_effect(
-            "on the small network, only on one that you name with --backbone",
-            **{"layer": layer, "weights": weights, "mean": mean, "std": std, "unnormalised": unnormalised},
-        )
-    elif layer is not None and not layer.startswith(f"{LOADED}."):
-        layer = f"{LOADED}.{layer}"
-    above_zero = {"learning_rate": learning_rate, "step_size": step_size, "threshold": threshold}
-    for name, value in (above_zero | {"tolerance": tolerance}).items():
-        if value is not None and not value > 0:
-            raise ValueError(f"Expected `{kit.option_name(name)}` to be above 0 but got {value}.")
-    normalisation = kit.normalisation(mean, std, unnormalised)
-    names = method_names(methods)
-    settings["methods"] = ", ".join(map(_with_content, names))
-    size = image_size or (SMALL_SIZE if small else LARGE_SIZE)
 
-    from captum_concepts.backbones.layers import find_layer
-    from quantus_concepts.metrics import Limits
-    from quantus_concepts.metrics.contrast.patch_optimisation import ETA1, STEP_SIZE
-    from quantus_concepts.painted.training import Augmentation
-    from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
-    from quantus_concepts.studies._kit.plots import report_style
-    from quantus_concepts.studies._kit.report import write_report
-    from quantus_concepts.studies._models.networks import network_builder
-    from quantus_concepts.studies.attribution.data import Wanted, load_data
-    from quantus_concepts.studies.attribution.model_training import train_models
-    from quantus_concepts.studies.attribution.report import make_attribution_report
-    from quantus_concepts.studies.attribution.study import Scoring, collect, model_jobs
+    words = "benchmark attribution"
+    # What a user of own data needs.
+    shown = (
+        "data objects annotations scenes root image_size models methods n_images n_patches relative backbone layer "
+        "weights mean std unnormalised device out overwrite"
+    )
 
-    torch_device = kit.torch_device(device)
-    patch = {
-        "steps": patch_steps,
-        "tolerance": tolerance,
-        "step_size": step_size or (SMALL_STEP_SIZE if small else STEP_SIZE),
-        "eta1": eta1 if eta1 is not None else SMALL_ETA1 if small else ETA1,
-    }
-    of_methods: dict[str, Any] = {"n_samples": n_samples, "n_steps": n_steps, "noise": noise, "layer": layer}
-    of_methods |= {"batch_size": batch_size, "seed": seed}
-    with RunFolder("benchmark attribution", settings, out, overwrite=overwrite) as folder, warnings_as_notes(folder):
-        scoring = Scoring(
-            chosen_methods(names, **of_methods, device=torch_device),
-            {**of_methods, "methods": settings["methods"]},
-            patch,
-            n_images=n_images,
-            n_patches=n_patches,
-            n_relative=n_relative,
-            threshold=threshold,
-            limits=Limits(max_drop, min_remain, max_above_chance),
-            batch_size=batch_size,
-            device=str(torch_device),
-            seed=seed,
-            display_progressbar=progress,
-        )
-        build = network_builder(backbone or kit.SMALL, weights, image_size=size, normalisation=normalisation)
-        if layer is not None:
-            find_layer(build(2, seed), layer)
-        wanted = Wanted(
-            image_size=size,
-            seed=seed,
-            n_train=n_train,
-            n_test=n_test,
-            test_share=test_share,
-            common_object=common_object,
-            target_scene=target_scene,
-            object_classes=object_classes,
-            min_photographs=min_photographs,
-        )
-        images = load_data(data, files, wanted)
-        trained = train_models(
-            folder,
-            model_jobs(images, relative=relative),
-            build,
-            models=models,
-            epochs=epochs,
-            batch_size=train_batch_size,
-            learning_rate=learning_rate,
-            device=torch_device,
-            seed=seed,
-            augment=Augmentation(shift=size // 16) if augment else None,
-            display_progressbar=progress,
-        )
-        results = collect(folder, images, trained, scoring, robustness=robustness, tcav=tcav)
-        folder.write("premises.csv", results.premises.to_csv(index=False))
-        if len(results.layers):
-            folder.write("tcav_layers.csv", results.layers.to_csv(index=False))
-        with report_style():
-            write_report(folder, results.frame, make_attribution_report(results, data=data), results.details)
-    return folder.path
+    data: Annotated[Kind, _data("Which images.")] = "painted"
+    objects: Annotated[
+        Path | None,
+        _data("folders: RGBA cut-outs, a folder for each class. coco-miniplaces: the photographs of COCO.", **FOLDER),
+    ] = None
+    annotations: Annotated[Path | None, _data("coco-miniplaces: instances_*.json.", exists=True, dir_okay=False)] = None
+    scenes: Annotated[Path | None, _data("Scenes, a folder for each class.", **FOLDER)] = None
+    root: Annotated[Path | None, _data("bam: folder in the layout of the paper's release.", **FOLDER)] = None
+    object_classes: Annotated[
+        str | None, _data("Classes of COCO, with commas; by default the ten of the paper's release.")
+    ] = None
+    min_photographs: Annotated[
+        int | None,
+        _data(
+            "Leave out classes of COCO with objects in fewer photographs; by default a class without any raises an "
+            "error. 2 or more suits a part of COCO.",
+            min=1,
+        ),
+    ] = None
+    image_size: Annotated[
+        int | None,
+        _data("Height and width in pixels; by default 64, and 224 with another backbone.", min=16, max=4096),
+    ] = None
+    n_train: Annotated[int, _data("Training images of each pair of object and scene.", min=1)] = 60
+    n_test: Annotated[int, _data("Test images of each pair.", min=1)] = 8
+    test_share: Annotated[float, _data("Share of cut-outs and scenes that only tests see.", min=0, max=1)] = 0.1
+    epochs: Annotated[int, _model("Passes over the training images.", min=1, max=10_000)] = 6
+    train_batch_size: Annotated[int, _model("Batch size of the training.", min=2, max=1_000_000)] = 64
+    learning_rate: Annotated[
+        float | None, _model("By default the choice that suits the backbone.", min=0, max=1000)
+    ] = None
+    augment: Annotated[bool, _model("Mirror and shift training images.")] = False
+    models: Annotated[
+        Path | None,
+        _model(
+            "Folder of trained models, the cache of an earlier run: those that fit are used and not trained again.",
+            **FOLDER,
+        ),
+    ] = None
+    methods: Annotated[
+        str | None,
+        _method(
+            "Names with commas: of the paper (grad-cam), one smoothed (grad-cam + smoothgrad), any Captum class "
+            "(Occlusion), or your own, module:function or path.py:function. By default the paper's eight; random and "
+            "Sobel edges are always there.",
+        ),
+    ] = None
+    n_samples: Annotated[int, _method("Noisy copies of SmoothGrad.", min=1)] = 8
+    n_steps: Annotated[int, _method("Steps of integrated gradients.", min=1)] = 16
+    noise: Annotated[float, _method("Noise of SmoothGrad, as a share of the image's range.", min=0, max=10)] = 0.15
+    n_images: Annotated[int, _metric("Images explained for MCS and IDR.", min=1)] = 200
+    n_patches: Annotated[int, _metric("Images for IIR.", min=1)] = 100
+    patch_steps: Annotated[int, _metric("Steps of a patch's optimisation.", min=1)] = 300
+    step_size: Annotated[
+        float | None,
+        _metric("On pixels of 0 to 255; by default 500, and 5000 for the small network.", min=0),
+    ] = None
+    eta1: Annotated[
+        float | None,
+        _metric("Weight of the patch's size; by default 0.01, and 0.001 for the small network.", min=0),
+    ] = None
+    threshold: Annotated[float, _metric("Relative change that counts in IIR.", min=0)] = 0.1
+    tolerance: Annotated[float, _metric("Logit distance up to which a patch counts.", min=0)] = 0.05
+    relative: Annotated[bool, _metric("Train ten more models, for the relative contrast.")] = False
+    common_object: Annotated[str | None, _metric("The common feature.")] = None
+    target_scene: Annotated[str | None, _metric("The scene that always has it.")] = None
+    n_relative: Annotated[int, _metric("Images of that scene explained.", min=2)] = 100
+    robustness: Annotated[
+        bool,
+        _metric("Also compute MCS with objects of other sizes and at other places (Figure 5 of the paper)."),
+    ] = False
+    tcav: Annotated[bool, _metric("Also score TCAV.")] = True
+    max_drop: Annotated[float, _premise("Accuracy that removing the common feature may cost.", min=0, max=1)] = 0.02
+    min_remain: Annotated[float, _premise("Share of correct answers that must stay.", min=0, max=1)] = 0.95
+    max_above_chance: Annotated[
+        float, _premise("Accuracy above chance that the feature alone may have.", min=0, max=1)
+    ] = 0.05
+    backbone: kit.Backbone = None
+    layer: kit.Layer = None
+    weights: kit.Weights = None
+    mean: kit.Mean = None
+    std: kit.Std = None
+    unnormalised: kit.Unnormalised = False
+    batch_size: kit.BatchSize = 64
+    seed: kit.Seed = 0
+    device: kit.Device = kit.AUTO
+    progress: kit.Progress = True
+    out: kit.Out = None
+    overwrite: kit.Overwrite = False
+
+    @property
+    def small(self) -> bool:
+        """Whether the small network is trained."""
+        return self.backbone in (None, kit.SMALL)
+
+    @property
+    def size(self) -> int:
+        """Height and width of images."""
+        return self.image_size or (SMALL_SIZE if self.small else LARGE_SIZE)
+
+    @property
+    def named_layer(self) -> str | None:
+        """The name of the layer within the model, of which a loaded network is a part."""
+        inside = self.layer is None or self.layer.startswith(f"{LOADED}.")
+        return self.layer if inside else f"{LOADED}.{self.layer}"
+
+    @property
+    def normalised(self) -> kit.Normalisation:
+        """How the images of a network are normalised."""
+        return kit.normalisation(self.mean, self.std, self.unnormalised)
+
+    @property
+    def method_names(self) -> list[str]:
+        """The methods of `--methods`, each once, or those of the paper, and the controls."""
+        return method_names(self.methods)
+
+    @property
+    def of_methods(self) -> dict[str, Any]:
+        """The settings that methods are built with."""
+        how = {name: getattr(self, name) for name in ("n_samples", "n_steps", "noise")}
+        return how | {"layer": self.named_layer, "batch_size": self.batch_size, "seed": self.seed}
+
+    @property
+    def patch(self) -> dict[str, Any]:
+        """The settings of `optimise_patch`."""
+        from quantus_concepts.metrics.contrast.patch_optimisation import ETA1, STEP_SIZE
+
+        step_size, eta1 = (SMALL_STEP_SIZE, SMALL_ETA1) if self.small else (STEP_SIZE, ETA1)
+        return {
+            "steps": self.patch_steps,
+            "tolerance": self.tolerance,
+            "step_size": self.step_size or step_size,
+            "eta1": eta1 if self.eta1 is None else self.eta1,
+        }
+
+    def check(self) -> None:
+        """Raise ValueError for options that do not go together."""
+        files = {"objects": self.objects, "annotations": self.annotations, "scenes": self.scenes, "root": self.root}
+        with_data, needed = f"with `--data {self.data}`", NEEDS[self.data]
+        kit.require(with_data, **{name: value for name, value in files.items() if name in needed})
+        kit.refuse_without_effect(with_data, **{name: value for name, value in files.items() if name not in needed})
+        if self.data != "coco-miniplaces":
+            coco = {"object_classes": self.object_classes, "min_photographs": self.min_photographs}
+            kit.refuse_without_effect(with_data, **coco)
+        if self.data == "bam":
+            kit.refuse_without_effect(
+                "with images that were composed before; compose them with --data coco-miniplaces or --data folders",
+                relative=self.relative,
+                robustness=self.robustness,
+            )
+        if self.small:
+            own = {"layer": self.layer, "weights": self.weights, "mean": self.mean, "std": self.std}
+            kit.refuse_without_effect(
+                "on the small network, only on one that you name with --backbone",
+                **own,
+                unnormalised=self.unnormalised,
+            )
+        above_zero = {"learning_rate": self.learning_rate, "step_size": self.step_size, "threshold": self.threshold}
+        for name, value in (above_zero | {"tolerance": self.tolerance}).items():
+            if value is not None and not value > 0:
+                raise ValueError(f"Expected `{kit.option_name(name)}` to be above 0 but got {value}.")
+        _ = self.normalised, self.method_names, self.place
+
+    def listed(self) -> dict[str, str]:
+        """Return the settings, with all methods by name."""
+        return super().listed() | {"methods": methods_text(self)}
+
+    def run(self, folder: RunFolder) -> None:
+        """Train and verify the models, score all methods, and write the report."""
+        from quantus_concepts.studies._kit.folder import warnings_as_notes
+        from quantus_concepts.studies._kit.report import write_report
+        from quantus_concepts.studies.attribution.report import make_attribution_report
+        from quantus_concepts.studies.attribution.study import collect
+
+        with warnings_as_notes(folder):
+            results = collect(self, folder)
+            folder.write("premises.csv", results.premises.to_csv(index=False))
+            if len(results.layers):
+                folder.write("tcav_layers.csv", results.layers.to_csv(index=False))
+            write_report(folder, results.frame, make_attribution_report(results, data=self.data), results.details)
 
 
 def method_names(methods: str | None) -> list[str]:
@@ -271,12 +255,13 @@ def method_names(methods: str | None) -> list[str]:
     return list(dict.fromkeys([*(spelling.get(name.lower(), name) for name in names), *CONTROL_METHODS]))
 
 
-def chosen_methods(names: list[str], **settings: Any) -> dict[str, Callable[..., np.ndarray]]:
+def chosen_methods(settings: Attribution) -> dict[str, Callable[..., np.ndarray]]:
     """Build the methods that `--methods` names."""
     from quantus_concepts.studies.attribution.methods import method_from_spec
 
+    how, device = settings.of_methods, settings.place
     try:
-        return {name: method_from_spec(name, **settings) for name in names}
+        return {name: method_from_spec(name, **how, device=device) for name in settings.method_names}
     except (ValueError, TypeError) as error:
         raise ValueError(f"`--methods` names what cannot be used. {error}") from error
 
@@ -287,3 +272,8 @@ def _with_content(method: str) -> str:
 
     file = Path(method.rpartition(":")[0]).expanduser()
     return f"{method} ({hash_file(file)[:12]})" if file.suffix == ".py" and file.is_file() else method
+
+
+def methods_text(settings: Attribution) -> str:
+    """Name all methods, each of a user's file with the hash of the file."""
+    return ", ".join(map(_with_content, settings.method_names))

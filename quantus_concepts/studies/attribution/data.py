@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +23,7 @@ from quantus_concepts.datasets import (
 from quantus_concepts.datasets.scenes.arranged import Interleaved, PlacedObjects
 from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS
 from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAPER_SCENE, find_class
+from quantus_concepts.studies.attribution.command import Attribution
 
 #: How test images are composed otherwise than training images. Each changes one thing: objects are usually .58 to .71
 #: of the scene's side, at random places.
@@ -61,69 +61,49 @@ class AttributionData:
     changed: Callable[[str], ComposedDataset] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Which images are opened or composed.
-
-    `n_train` and `n_test` of each pair of object and scene are composed, and only tests see a `test_share` of cut-outs
-    and scenes. The common object and its scene are None for the paper's; `object_classes` and `min_photographs` choose
-    classes of COCO.
-    """
-
-    image_size: int
-    seed: int
-    n_train: int
-    n_test: int
-    test_share: float
-    common_object: str | None = None
-    target_scene: str | None = None
-    object_classes: str | None = None
-    min_photographs: int | None = None
-
-    def common(self, objects: list[str], scenes: list[str]) -> tuple[int, int]:
-        """Return the class of the common object, and that of the scene that always has it."""
-        return (
-            find_class("--common-object", self.common_object, objects, PAPER_OBJECT),
-            find_class("--target-scene", self.target_scene, scenes, PAPER_SCENE),
-        )
+def common_classes(settings: Attribution, objects: list[str], scenes: list[str]) -> tuple[int, int]:
+    """Return the class of the common object, and that of the scene that always has it; by default the paper's."""
+    return (
+        find_class("--common-object", settings.common_object, objects, PAPER_OBJECT),
+        find_class("--target-scene", settings.target_scene, scenes, PAPER_SCENE),
+    )
 
 
-def load_data(kind: str, files: Mapping[str, Path | None], wanted: Wanted) -> AttributionData:
-    """Open or compose the images of a kind of data; `files` are those that the kind needs."""
-    paths = {name: path for name, path in files.items() if path is not None}
-    if kind == "bam":
-        return read_bam(paths["root"], wanted)
-    if kind == "painted":
-        common, target = wanted.common_object or PAINTED_OBJECT, wanted.target_scene or PAINTED_SCENE
-        wanted = replace(wanted, common_object=common, target_scene=target)
-        return compose_data(*painted_sources(wanted.image_size, wanted.seed), wanted)
-    scenes = SceneFolder(paths["scenes"])
-    if kind == "coco-miniplaces":
-        return compose_data(coco_objects(paths["annotations"], paths["objects"], wanted), scenes, scenes, wanted)
-    return compose_data(CutoutFolder(paths["objects"]), scenes, scenes, wanted)
+def load_data(settings: Attribution) -> AttributionData:
+    """Open or compose the images."""
+    if settings.data == "bam":
+        return read_bam(settings)
+    if settings.data == "painted":
+        common, target = settings.common_object or PAINTED_OBJECT, settings.target_scene or PAINTED_SCENE
+        settings = replace(settings, common_object=common, target_scene=target)
+        return compose_data(*painted_sources(settings.size, settings.seed), settings)
+    scenes = SceneFolder(settings.scenes or "")
+    coco = settings.data == "coco-miniplaces"
+    objects = coco_objects(settings) if coco else CutoutFolder(settings.objects or "")
+    return compose_data(objects, scenes, scenes, settings)
 
 
-def read_bam(root: Path, wanted: Wanted) -> AttributionData:
+def read_bam(settings: Attribution) -> AttributionData:
     """Read images in the layout of the BAM release."""
-    train, test = (BAMFolder(root, split=split, image_size=wanted.image_size) for split in ("train", "test"))
+    train, test = (BAMFolder(settings.root or "", split=split, image_size=settings.size) for split in ("train", "test"))
     # Views that are needed only after the training: raise now.
     for data, view in ((train, "0s"), (test, "0s"), (test, "og")):
         data.with_view(view)
-    common = wanted.common(test.object_names, test.scene_names)
+    common = common_classes(settings, test.object_names, test.scene_names)
     return AttributionData(Interleaved(train), Interleaved(test), *common)
 
 
 def compose_data(
-    objects: ObjectSource, scenes: SceneSource, relative_scenes: SceneSource, wanted: Wanted
+    objects: ObjectSource, scenes: SceneSource, relative_scenes: SceneSource, settings: Attribution
 ) -> AttributionData:
     """Compose images of cut-outs and scenes."""
-    counts = {"train": wanted.n_train, "test": wanted.n_test}
+    counts = {"train": settings.n_train, "test": settings.n_test}
     shared: dict[str, Any] = {
-        "test_share": wanted.test_share,
-        "image_size": wanted.image_size,
-        "seed": wanted.seed,
+        "test_share": settings.test_share,
+        "image_size": settings.size,
+        "seed": settings.seed,
     }
-    common, target = wanted.common(objects.class_names, scenes.class_names)
+    common, target = common_classes(settings, objects.class_names, scenes.class_names)
 
     def compose(split: str) -> ObjectsOnScenes:
         return ObjectsOnScenes(objects, scenes, split=split, n_per_pair=counts[split], **shared)
@@ -141,7 +121,7 @@ def compose_data(
         )
 
     def changed(change: str) -> ComposedDataset:
-        placed = PlacedObjects(objects, scenes, split="test", n_per_pair=wanted.n_test, **CHANGES[change], **shared)
+        placed = PlacedObjects(objects, scenes, split="test", n_per_pair=settings.n_test, **CHANGES[change], **shared)
         return Interleaved(placed)
 
     return AttributionData(compose("train"), Interleaved(compose("test")), common, target, with_common_object, changed)
@@ -156,13 +136,15 @@ def painted_sources(image_size: int, seed: int) -> tuple[ObjectSource, SceneSour
     return PaintedObjects(N_PAINTED, seed=seed), scenes, MixedScenes(scenes, others, MIXED)
 
 
-def coco_objects(annotations: Path, images: Path, wanted: Wanted) -> COCOObjects:
+def coco_objects(settings: Attribution) -> COCOObjects:
     """Open the objects of COCO, by default the classes of the paper's release."""
     names = list(RELEASE_OBJECTS)
-    if wanted.object_classes is not None:
-        names = [name.strip() for name in wanted.object_classes.split(",")]
+    if settings.object_classes is not None:
+        names = [name.strip() for name in settings.object_classes.split(",")]
     try:
-        return COCOObjects(annotations, images, names, min_photographs=wanted.min_photographs)
+        return COCOObjects(
+            settings.annotations or "", settings.objects or "", names, min_photographs=settings.min_photographs
+        )
     except (ValueError, ImportError) as error:
         message = str(error)
         for argument, option in (("class_names", "object-classes"), ("min_photographs", "min-photographs")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.backbones.layers import find_layer
 from quantus_concepts.datasets import ComposedDataset, ObjectsOnScenes
 from quantus_concepts.metrics import (
     Limits,
@@ -23,11 +24,15 @@ from quantus_concepts.metrics import (
     score_relative,
 )
 from quantus_concepts.metrics.contrast.scores import contrast_table
+from quantus_concepts.painted.training import Augmentation
 from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.options import SMALL
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies.attribution.data import CHANGES, AttributionData
+from quantus_concepts.studies._models.networks import network_builder
+from quantus_concepts.studies.attribution.command import Attribution, chosen_methods, methods_text
+from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, load_data
 from quantus_concepts.studies.attribution.global_method import score_tcav
-from quantus_concepts.studies.attribution.model_training import Job, data_identity
+from quantus_concepts.studies.attribution.model_training import Job, data_identity, train_models
 
 RESULT_COLUMNS = {
     "method": object,
@@ -67,31 +72,22 @@ class Shared(TypedDict):
 
 @dataclass(frozen=True)
 class Scoring:
-    """How methods are scored; `of_methods` are the settings that the methods were built with."""
+    """How methods are scored, and the methods as functions."""
 
     methods: Mapping[str, Callable[..., np.ndarray]]
-    of_methods: Mapping[str, Any] = field(default_factory=dict)
-    #: Steps, tolerance, step size and eta1 of `optimise_patch`.
-    patch: Mapping[str, Any] = field(default_factory=dict)
-    n_images: int = 200
-    n_patches: int = 100
-    n_relative: int = 100
-    threshold: float = 0.1
-    limits: Limits = field(default_factory=Limits)
-    batch_size: int = 64
-    device: str = "cpu"
-    seed: int = 0
-    display_progressbar: bool = False
+    settings: Attribution
 
     @property
     def common(self) -> Shared:
         """What `score_contrasts` and `score_relative` take."""
-        return Shared(batch_size=self.batch_size, seed=self.seed, display_progressbar=self.display_progressbar)
+        settings = self.settings
+        return Shared(batch_size=settings.batch_size, seed=settings.seed, display_progressbar=settings.progress)
 
     @property
     def key(self) -> dict[str, object]:
         """What every score depends on."""
-        return {"methods": [*self.methods], **self.of_methods, "seed": self.seed, "device": self.device}
+        settings = self.settings
+        return {"methods": methods_text(settings), **settings.of_methods, "device": str(settings.place)}
 
 
 class ExplainedImage(NamedTuple):
@@ -125,7 +121,7 @@ def model_name(commonality: float) -> str:
     return f"f_s^{commonality:.1f}"
 
 
-def model_jobs(data: AttributionData, *, relative: bool) -> list[Job]:
+def model_jobs(data: AttributionData, relative: bool) -> list[Job]:
     """Return what is trained: f_o, f_s and f_0, and the f_s^k of the relative contrast."""
     train, bare = data.train, data.train.with_view("0s")
     n_scenes = len(train.scene_names)
@@ -141,45 +137,63 @@ def model_jobs(data: AttributionData, *, relative: bool) -> list[Job]:
     return jobs
 
 
-def collect(
-    folder: RunFolder,
-    data: AttributionData,
-    models: Models,
-    scoring: Scoring,
-    *,
-    robustness: bool = False,
-    tcav: bool = True,
-) -> Results:
+def collect(settings: Attribution, folder: RunFolder) -> Results:
+    """Train the models, and score every method with them."""
+    scoring = Scoring(chosen_methods(settings), settings)
+    build = network_builder(
+        settings.backbone or SMALL, settings.weights, image_size=settings.size, normalisation=settings.normalised
+    )
+    if settings.named_layer is not None:
+        find_layer(build(2, settings.seed), settings.named_layer)
+    data = load_data(settings)
+    models = train_models(
+        folder,
+        model_jobs(data, settings.relative),
+        build,
+        models=settings.models,
+        epochs=settings.epochs,
+        batch_size=settings.train_batch_size,
+        learning_rate=settings.learning_rate,
+        device=settings.place,
+        seed=settings.seed,
+        augment=Augmentation(shift=settings.size // 16) if settings.augment else None,
+        display_progressbar=settings.progress,
+    )
+    return score_models(folder, data, models, scoring)
+
+
+def score_models(folder: RunFolder, data: AttributionData, models: Models, scoring: Scoring) -> Results:
     """Score every method with the trained models: MCS, IDR and IIR, and with models f_s^k the relative contrast."""
+    settings = scoring.settings
     checks = pd.concat([check_model(data, models[name], name, scoring) for name in ("f_o", "f_s")], ignore_index=True)
     measured = [premise_table(checks)]
     checks = checks[checks["holds"].notna()]
     scores, table, galleries, details = score_absolute(folder, data, models, scoring)
     tables, drops, layers = [table], pd.DataFrame(), pd.DataFrame()
-    if robustness and data.changed is not None:
+    if settings.robustness and data.changed is not None:
         tables += [score_change(folder, change, data.changed(change), models, scoring) for change in CHANGES]
     if model_name(1.0) in models:
         curves, accuracies, galleries["relative"] = score_commonality(folder, data, models, scoring)
         tables.append(curves)
         measured.append(accuracies)
         drops = pick(accuracies, metric="accuracy drop")
-    if tcav:
+    if settings.tcav:
         try:
             table, layers = score_tcav(
                 folder,
                 data,
                 models,
                 drops,
-                n_relative=scoring.n_relative,
-                batch_size=scoring.batch_size,
-                device=scoring.device,
-                seed=scoring.seed,
+                n_relative=settings.n_relative,
+                batch_size=settings.batch_size,
+                device=str(settings.place),
+                seed=settings.seed,
             )
             tables.append(table)
         except Exception as error:  # a network of the user's own; everything else must not be lost
             folder.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")
     premises = pd.concat(measured, ignore_index=True).reindex(columns=["model", "metric", "k", "value", "n"])
-    return Results(tidy(tables, scoring.seed), premises, checks, galleries, layers, details, scores)
+    return Results(tidy(tables, settings.seed), premises, checks, galleries, layers, details, scores)
 
 
 def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
@@ -196,7 +210,7 @@ def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
 def check_model(data: AttributionData, model: nn.Module, name: str, scoring: Scoring) -> pd.DataFrame:
     """Verify that the model of objects ignores the scene, or that of scenes the object."""
     views = {view: data.test.with_view(view).images for view in ("os", "og", "0s")}
-    objects = name == "f_o"
+    objects, settings = name == "f_o", scoring.settings
     return check_premise(
         model,
         views["os"],
@@ -205,9 +219,9 @@ def check_model(data: AttributionData, model: nn.Module, name: str, scoring: Sco
         data.test.object_labels if objects else data.test.scene_labels,
         name=name,
         feature="scene" if objects else "object",
-        limits=scoring.limits,
-        batch_size=scoring.batch_size,
-        display_progressbar=scoring.display_progressbar,
+        limits=Limits(settings.max_drop, settings.min_remain, settings.max_above_chance),
+        batch_size=settings.batch_size,
+        display_progressbar=settings.progress,
     )
 
 
@@ -223,7 +237,7 @@ def score_absolute(
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[ExplainedImage]], dict[str, str]]:
     """Score MCS, IDR and IIR; return the scores of images, the table, the galleries and details of the patches."""
     test, bare = data.test, data.test.with_view("0s").images
-    n_images, n_patches = (min(count, len(test)) for count in (scoring.n_images, scoring.n_patches))
+    n_images, n_patches = (min(count, len(test)) for count in (scoring.settings.n_images, scoring.settings.n_patches))
     scenes = test.scene_labels[:n_images]
     patches = make_patches(folder, test, models["f_0"], n_patches, scoring)
     f_s = Subject(models["f_s"], test.images, scenes)
@@ -242,14 +256,21 @@ def score_absolute(
             test.masks,
             **{metric.lower(): pair for metric, pair in pairs.items()},
             converged=patches.converged,
-            threshold=scoring.threshold,
+            threshold=scoring.settings.threshold,
             per_image=True,
             **scoring.common,
         )
 
     networks = [models[name] for name in ("f_o", "f_s", "f_0")]
-    key = [scoring.key, networks, data_identity(test, test.object_labels), n_images, n_patches, dict(scoring.patch)]
-    scores = folder.cached("MCS IDR IIR", [*key, scoring.threshold], score)
+    key = [
+        scoring.key,
+        networks,
+        data_identity(test, test.object_labels),
+        n_images,
+        n_patches,
+        dict(scoring.settings.patch),
+    ]
+    scores = folder.cached("MCS IDR IIR", [*key, scoring.settings.threshold], score)
     note_undefined(folder, scores)
     distance, size = patches.relative_distance.median(), patches.patch_size.median()
     details = {
@@ -266,7 +287,7 @@ def make_patches(
     folder: RunFolder, test: ComposedDataset, model: nn.Module, count: int, scoring: Scoring
 ) -> PatchResult:
     """Optimise patches that do not change what the model of bare scenes answers."""
-    rows = list(range(count))
+    rows, settings = list(range(count)), scoring.settings
 
     def make() -> dict[str, Tensor]:
         result = optimise_patch(
@@ -274,12 +295,18 @@ def make_patches(
             test.with_view("0s").images(rows).float() / 255,
             test.masks(rows),
             test.images(rows).float() / 255,
-            display_progressbar=scoring.display_progressbar,
-            **scoring.patch,
+            display_progressbar=settings.progress,
+            **settings.patch,
         )
         return result._asdict()
 
-    key = [dict(scoring.patch), count, model, data_identity(test, test.scene_labels), scoring.device]
+    key = [
+        dict(scoring.settings.patch),
+        count,
+        model,
+        data_identity(test, test.scene_labels),
+        str(scoring.settings.place),
+    ]
     return PatchResult(**folder.cached("patches", key, make))
 
 
@@ -287,7 +314,7 @@ def score_change(
     folder: RunFolder, change: str, data: ComposedDataset, models: Models, scoring: Scoring
 ) -> pd.DataFrame:
     """Return MCS of every method on test images of another size or place, the models staying as they are."""
-    count = min(scoring.n_images, len(data))
+    count = min(scoring.settings.n_images, len(data))
     pair = (
         Subject(models["f_o"], data.images, data.object_labels[:count]),
         Subject(models["f_s"], data.images, data.scene_labels[:count]),
@@ -305,7 +332,9 @@ def score_commonality(
     """Explain the target scene with the common object under every f_s^k; return curves, accuracies and a gallery."""
     # Asked for only where the data have a common object.
     test = cast("Callable[[float, str], ObjectsOnScenes]", data.with_common_object)(1.0, "test")
-    chosen = torch.nonzero(torch.as_tensor(test.scene_labels == data.target_scene)).flatten()[: scoring.n_relative]
+    chosen = torch.nonzero(torch.as_tensor(test.scene_labels == data.target_scene)).flatten()[
+        : scoring.settings.n_relative
+    ]
     labels, places = test.scene_labels[chosen], chosen.tolist()
     images, bare, masks = (at_places(of, places) for of in (test.images, test.with_view("0s").images, test.masks))
     family = {k: models[model_name(k)] for k in COMMONALITIES}

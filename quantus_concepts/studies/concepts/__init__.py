@@ -1,5 +1,6 @@
 """`benchmark concepts`: are the concepts a model names real, present, and in the right place?"""
 
-from quantus_concepts.studies.concepts.command import benchmark_concepts
+from quantus_concepts.studies._kit.study import command_of
+from quantus_concepts.studies.concepts.command import Concepts
 
-COMMANDS = {"benchmark concepts": benchmark_concepts}
+COMMANDS = {Concepts.words: command_of(Concepts)}

@@ -19,15 +19,10 @@ from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.named_networks import Network
+from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import compared_rows
-from quantus_concepts.studies.concepts.data import (
-    BenchmarkData,
-    Source,
-    learnable_concepts,
-    load_concept_data,
-    same_images,
-)
-from quantus_concepts.studies.concepts.models import SeedModels, Settings, normalisation_text
+from quantus_concepts.studies.concepts.data import BenchmarkData, learnable_concepts, load_concept_data, same_images
+from quantus_concepts.studies.concepts.models import SeedModels, normalisation_text
 from quantus_concepts.studies.concepts.pictures import EXPLORER, SeedPictures
 from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
 from quantus_concepts.studies.concepts.scores import (
@@ -55,9 +50,8 @@ class Collected:
     gallery: Figure
     images: str
     by_class: bool
-    #: Whether seeds share their images; whether the small networks are trained.
+    #: Whether seeds share their images.
     same_images: bool
-    trains: bool
     #: The model of all tables, and those that it is compared with.
     name: str = POST_HOC
     rivals: Sequence[Rival] = ()
@@ -72,35 +66,28 @@ class Collected:
         return pd.concat([self.frame, *parts], ignore_index=True)
 
 
-def collect(
-    folder: RunFolder,
-    source: Source,
-    settings: Settings,
-    networks: Sequence[Network | None],
-    own_models: Sequence[OwnModel] = (),
-) -> Collected:
+def collect(settings: Concepts, folder: RunFolder) -> Collected:
     """Build and score the models of every seed: of the first network all, of others the post-hoc model."""
-    network, *others = networks
+    (network, *others), own_models = settings.loaded
     frames: list[pd.DataFrame] = []
     observed: list[pd.DataFrame] = []
     swapped: dict[int, dict[str, Tensor]] = {}
     rivals: dict[str, list[Rival]] = {}
     described, gallery, by_class = "", Figure(), False
-    drawn_data = load_concept_data(source, network)
-    bar = progress(drawn_data, folder.command, total=len(source.seeds), unit="seed", show=settings.progress)
-    for number, data in enumerate(bar):
-        seed = source.seeds[number]
+    seeds, drawn_data = settings.all_seeds, load_concept_data(settings, network)
+    bar = progress(drawn_data, folder.command, total=len(seeds), unit="seed", show=settings.progress)
+    for number, (seed, data) in enumerate(zip(seeds, bar, strict=True)):
         folder.note(*data.notes)
-        run = SeedModels(folder, settings, network, data, seed, first=number == 0)
+        run = SeedModels(folder, settings, network, data, seed)
         scores = SeedScores(run)
         frames.append(_columns(scores.table().assign(seed=seed)))
         observed.append(scores.observed().assign(seed=seed))
-        if len(source.seeds) > 1:
+        if len(seeds) > 1:
             swapped[seed] = scores.swap_parts()
         drawn = number if network is None else 0
         for rival in [
-            *(score_backbone(folder, source, settings, other, drawn, seed) for other in others if other is not None),
-            *(score_own(folder, source, settings, own, drawn, seed, data) for own in own_models),
+            *(score_backbone(folder, settings, other, drawn, seed) for other in others if other is not None),
+            *(score_own(folder, settings, own, drawn, seed, data) for own in own_models),
         ]:
             rivals.setdefault(rival.name, []).append(rival)
         if number == 0:
@@ -115,11 +102,11 @@ def collect(
     joined = [
         Rival(
             name,
-            seeds[0].kind,
-            pd.concat([rival.frame for rival in seeds], ignore_index=True),
-            pd.concat([rival.observed for rival in seeds], ignore_index=True),
+            scored[0].kind,
+            pd.concat([rival.frame for rival in scored], ignore_index=True),
+            pd.concat([rival.observed for rival in scored], ignore_index=True),
         )
-        for name, seeds in rivals.items()
+        for name, scored in rivals.items()
     ]
     return Collected(
         pd.concat(frames, ignore_index=True),
@@ -127,35 +114,26 @@ def collect(
         gallery,
         described,
         by_class,
-        same_images=source.data != "painted",
-        trains=network is None,
+        same_images=settings.data != "painted",
         name="the small network" if network is None else network.source,
         rivals=joined,
     )
 
 
-def score_backbone(
-    folder: RunFolder, source: Source, settings: Settings, network: Network, seed_number: int, seed: int
-) -> Rival:
+def score_backbone(folder: RunFolder, settings: Concepts, network: Network, seed_number: int, seed: int) -> Rival:
     """Score the post-hoc model of another backbone on the images of a seed."""
-    data = replace(learnable_concepts(source, same_images(source, network, seed_number)), has_oracle=False)
+    data = replace(learnable_concepts(settings, same_images(settings, network, seed_number)), has_oracle=False)
     small = replace(settings, interventions=False, sweep=False)
-    scores = SeedScores(SeedModels(folder, small, network, data, seed, first=seed == source.seeds[0]))
+    scores = SeedScores(SeedModels(folder, small, network, data, seed))
     frame, observed = scores.table().assign(seed=seed), scores.observed().assign(seed=seed)
     return Rival(network.source, POST_HOC, _columns(frame), observed)
 
 
 def score_own(
-    folder: RunFolder,
-    source: Source,
-    settings: Settings,
-    own: OwnModel,
-    seed_number: int,
-    seed: int,
-    others: BenchmarkData,
+    folder: RunFolder, settings: Concepts, own: OwnModel, seed_number: int, seed: int, others: BenchmarkData
 ) -> Rival:
     """Score a concept model of the user's on the images of a seed; `others` have the concepts of the study's models."""
-    data = data_for(source, own, seed_number)
+    data = data_for(settings, own, seed_number)
     folder.note(f"Normalisation for {own.name}: {normalisation_text(data)}.")
     if further := [name for name in data.concept_names if name not in others.concept_names]:
         folder.note(
@@ -180,7 +158,7 @@ def score_own(
         )
         return pack_rows(models)
 
-    key: dict[str, object] = {"settings": folder.settings, "device": str(settings.device), "model": own.name}
+    key: dict[str, object] = {"settings": folder.settings, "device": str(settings.place), "model": own.name}
     key |= {"data": data.fingerprint, "drawn": seed_number, "weights": own.fingerprint}
     rows = unpack_rows(folder.cached(f"model {own.name}", key, run))
     frame = score_predictions(rows, metrics)

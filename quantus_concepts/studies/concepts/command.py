@@ -1,55 +1,30 @@
-"""The command `benchmark concepts`; what computes is loaded when it runs, not for its help."""
+"""The settings of `benchmark concepts`, which are its options; what computes is loaded when it runs."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from captum_concepts.lazy import check_extra
-from quantus_concepts.studies._kit.options import (
-    AUTO,
-    BACKBONE,
-    MANY,
-    PAINTED,
-    RUN,
-    SMALL,
-    BatchSize,
-    Device,
-    Engine,
-    Epochs,
-    ImageSize,
-    Layer,
-    Mean,
-    Out,
-    Overwrite,
-    Progress,
-    Readers,
-    Seed,
-    Std,
-    Unnormalised,
-    Weights,
-    check_birds,
-    check_stride,
-    drop_idle,
-    given_settings,
-    normalisation,
-    refuse_without_effect,
-    require,
-    shown,
-    torch_device,
-)
-from quantus_concepts.studies._kit.painted import Painted, PaintedOption
+from quantus_concepts.studies._kit import options as kit
+from quantus_concepts.studies._kit.painted import Painted, painted_option
+from quantus_concepts.studies._kit.study import Settings
+
+if TYPE_CHECKING:
+    from quantus_concepts.studies._kit.folder import RunFolder
+    from quantus_concepts.studies.concepts.rivals import Loaded
 
 #: Defaults by kind of data.
-DEFAULT_BACKBONE = {"painted": SMALL, "cub": "resnet18_cub", "folder": "resnet18"}
+DEFAULT_BACKBONE = {"painted": kit.SMALL, "cub": "resnet18_cub", "folder": "resnet18"}
 DEFAULT_SEEDS = {"painted": 4, "cub": 1, "folder": 1}
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
-_data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", RUN))
-_painted = partial(typer.Option, rich_help_panel=PAINTED)
+_data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", kit.RUN))
+_network, _painted = (partial(typer.Option, rich_help_panel=name) for name in (kit.BACKBONE, kit.PAINTED))
 _FEW = "Minimum number of training images with a concept, and without it; other concepts are left out."
 _CONCEPTS = "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between."
 _LABELS = "cub: concept labels per image, or by majority of the class (majority)."
@@ -68,70 +43,11 @@ _MODEL = (
 )
 _EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
 _STRENGTH = "Regularisation of the SVM."
-_file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=MANY)
-#: Options without an effect on a network that is not trained.
-TRAINING = ("epochs", "precision")
-#: What a user of own data needs.
-SHOWN: tuple[str, ...] = (
-    "data",
-    "root",
-    "concepts",
-    "parts",
-    "labels",
-    "values",
-    "random_banks",
-    "backbone",
-    "model",
-    "layer",
-    "mean",
-)
-SHOWN += ("std", "unnormalised", "image_size", "painted", "explore", "seeds", "device", "out", "overwrite")
+_file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=kit.MANY)
 
 
-@shown(*SHOWN)
-def benchmark_concepts(
-    data: Annotated[Literal["painted", "cub", "folder"], _data(help="Which images.")] = "painted",
-    root: Annotated[
-        Path | None, _data(exists=True, file_okay=False, help="Folder of the images (cub: the official layout).")
-    ] = None,
-    concepts: Annotated[str | None, _data(help=_CONCEPTS)] = None,
-    min_images: Annotated[int, _data(min=1, max=MANY, help=_FEW)] = 10,
-    parts: Annotated[Path | None, _file(help="folder: CSV of part points, for CLM.")] = None,
-    part_of_concept: Annotated[Path | None, _file(help=_ABOUT)] = None,
-    labels: Annotated[Literal["image", "majority"], _data(help=_LABELS)] = "image",
-    images_per_class: Annotated[int | None, _data(min=1, max=MANY, help=_FEWER)] = None,
-    method: Annotated[Literal["svm", "mean"], _bank(help="svm, or mean (FastCAV).")] = "svm",
-    C: Annotated[float, typer.Option("--C", min=0, max=MANY, help=_STRENGTH, rich_help_panel="Concept bank")] = 1.0,
-    n_pos: Annotated[int, _count(help="Number of images with the concept.")] = 100,
-    n_neg: Annotated[int, _count(help="Number of images without the concept.")] = 100,
-    values: Annotated[
-        Literal["margin", "raw"], _bank(help="Concept values, margin or raw; one table has both.")
-    ] = "margin",
-    random_banks: Annotated[int, _bank(min=N_BANKS, max=MANY, help="Number of random banks (baseline).")] = N_BANKS,
-    interventions: Annotated[bool, _bank(help="Accuracy while people correct concepts.")] = True,
-    sweep: Annotated[bool, _bank(help="Try other C and numbers of images (Table 3).")] = True,
-    backbone: Annotated[list[str] | None, typer.Option(help=_BACKBONE, rich_help_panel=BACKBONE)] = None,
-    model: Annotated[list[str] | None, typer.Option(help=_MODEL, rich_help_panel=BACKBONE)] = None,
-    layer: Layer = None,
-    weights: Weights = None,
-    mean: Mean = None,
-    std: Std = None,
-    unnormalised: Unnormalised = False,
-    image_size: ImageSize = None,
-    painted: Annotated[Painted | None, PaintedOption] = None,
-    epochs: Epochs = 9,
-    precision: Annotated[Literal["auto", "float32", "bfloat16"], _painted(help=_PRECISION)] = "auto",
-    engine: Engine = "local",
-    seeds: Annotated[int | None, _run(min=1, max=1000, help=_SEEDS)] = None,
-    seed: Seed = 0,
-    device: Device = AUTO,
-    batch_size: BatchSize = 64,
-    readers: Readers = 0,
-    explore: Annotated[bool, typer.Option("--explore", help=_EXPLORE, rich_help_panel=RUN)] = False,
-    progress: Progress = True,
-    out: Out = None,
-    overwrite: Overwrite = False,
-) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Concepts(Settings):
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
     With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with a
@@ -142,102 +58,163 @@ def benchmark_concepts(
 
     Example: quantus-concepts benchmark concepts --data cub --root CUB_200_2011 --backbone resnet18 --model cbm.py:joint
     """
-    named = locals()
-    settings = given_settings(named)
-    specs = list(dict.fromkeys(backbone or [DEFAULT_BACKBONE[data]]))
-    n_seeds = seeds if seeds is not None else DEFAULT_SEEDS[data]
-    trains, given = specs[0] == SMALL, [spec for spec in specs if spec != SMALL]
-    normalised = normalisation(mean, std, unnormalised)
-    if data == "painted":
-        refuse_without_effect("with --data painted", root=root, concepts=concepts, images_per_class=images_per_class)
-    else:
-        require(f"with --data {data}", root=root, **({"concepts": concepts} if data == "folder" else {}))
-        refuse_without_effect(f"with --data {data}", painted=painted)
-    if data != "folder":
-        refuse_without_effect(f"with --data {data}", parts=parts, part_of_concept=part_of_concept)
-    elif not Path(concepts or "").is_file():
-        raise ValueError(f"Expected `--concepts` to name a file but there is none at {concepts}.")
-    if data != "cub":
-        refuse_without_effect(f"with --data {data}", labels=None if labels == "image" else labels)
-    mine = {"layer": layer, "weights": weights, "mean": mean, "std": std, "unnormalised": unnormalised}
-    if not given:
-        refuse_without_effect("on the small network: name one of your own with --backbone", **mine)
-    elif len(given) > 1:
-        refuse_without_effect("with several --backbone: a file path.py:factory can say it of each", **mine)
-    if not trains:
-        reason = f"on {specs[0]}, which is not trained"
-        settings = drop_idle(settings, benchmark_concepts, named, reason, *TRAINING)
-        if SMALL in specs:
-            raise ValueError(f"Expected `--backbone {SMALL}` to be the first of several but {specs[0]} is.")
-    if C <= 0:
-        raise ValueError(f"Expected `--C` to be above 0 but got {C:g}.")
-    if data == "painted":
-        painted = painted or Painted()
-        settings["painted"] = str(painted)
-        check_birds(painted.n_classes, image_size)
-    if trains:
-        check_stride(image_size)
-    if engine == "ray":
-        check_extra("ray", "ray", "`--engine ray`")
 
-    from quantus_concepts.datasets.birds.cub200 import find_cub
-    from quantus_concepts.painted.training import processor_has_bfloat16
-    from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
-    from quantus_concepts.studies._kit.plots import report_style
-    from quantus_concepts.studies._kit.report import write_report
-    from quantus_concepts.studies.concepts.collection import collect
-    from quantus_concepts.studies.concepts.data import Source
-    from quantus_concepts.studies.concepts.models import Settings, load_backbone
-    from quantus_concepts.studies.concepts.report import build_report
-    from quantus_concepts.studies.concepts.rivals import load_model
+    words = "benchmark concepts"
+    # What a user of own data needs.
+    shown = (
+        "data root concepts parts labels values random_banks backbone model layer mean std unnormalised image_size "
+        "painted explore seeds device out overwrite"
+    )
 
-    if data == "cub":  # before weights are downloaded
-        find_cub(root or "")
-    place = torch_device(device)
-    settings |= {"backbone": settings.get("backbone", specs[0]), "seeds": str(n_seeds)}
-    source = Source(
-        data=data,
-        root=root,
-        concepts=concepts,
-        parts=parts,
-        part_of_concept=part_of_concept,
-        labels=labels,
-        painted=painted,
-        image_size=image_size,
-        min_images=min_images,
-        images_per_class=images_per_class,
-        seeds=range(seed, seed + n_seeds),
-        progress=progress,
+    data: Annotated[Literal["painted", "cub", "folder"], _data(help="Which images.")] = "painted"
+    root: Annotated[
+        Path | None, _data(exists=True, file_okay=False, help="Folder of the images (cub: the official layout).")
+    ] = None
+    concepts: Annotated[str | None, _data(help=_CONCEPTS)] = None
+    min_images: Annotated[int, _data(min=1, max=kit.MANY, help=_FEW)] = 10
+    parts: Annotated[Path | None, _file(help="folder: CSV of part points, for CLM.")] = None
+    part_of_concept: Annotated[Path | None, _file(help=_ABOUT)] = None
+    labels: Annotated[Literal["image", "majority"], _data(help=_LABELS)] = "image"
+    images_per_class: Annotated[int | None, _data(min=1, max=kit.MANY, help=_FEWER)] = None
+    method: Annotated[Literal["svm", "mean"], _bank(help="svm, or mean (FastCAV).")] = "svm"
+    C: Annotated[float, _bank("--C", min=0, max=kit.MANY, help=_STRENGTH)] = 1.0
+    n_pos: Annotated[int, _count(help="Number of images with the concept.")] = 100
+    n_neg: Annotated[int, _count(help="Number of images without the concept.")] = 100
+    values: Annotated[Literal["margin", "raw"], _bank(help="Concept values, margin or raw; one table has both.")] = (
+        "margin"
     )
-    how = Settings(
-        method=method,
-        C=C,
-        n_pos=n_pos,
-        n_neg=n_neg,
-        min_images=min_images,
-        values=values,
-        random_banks=random_banks,
-        interventions=interventions,
-        sweep=sweep and method == "svm",
-        explore=explore,
-        epochs=epochs,
-        bfloat16=precision == "bfloat16" or (precision == AUTO and place.type == "cpu" and processor_has_bfloat16()),
-        layer=layer,
-        device=place,
-        batch_size=batch_size,
-        readers=readers,
-        engine=engine,
-        progress=progress,
-    )
-    networks = [None if spec == SMALL else load_backbone(spec, weights, layer, place, normalised) for spec in specs]
-    loaded = [network for network in networks if network is not None]
-    own_models = [load_model(spec, source, loaded, layer, place) for spec in dict.fromkeys(model or [])]
-    names = [*(network.source for network in loaded), *(own.name for own in own_models)]
-    if doubled := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"Expected models of different names but two are {doubled[0]}. Rename a file or a function.")
-    with RunFolder("benchmark concepts", settings, out, overwrite=overwrite) as folder, report_style():
+    random_banks: Annotated[int, _bank(min=N_BANKS, max=kit.MANY, help="Number of random banks (baseline).")] = N_BANKS
+    interventions: Annotated[bool, _bank(help="Accuracy while people correct concepts.")] = True
+    sweep: Annotated[bool, _bank(help="Try other C and numbers of images (Table 3).")] = True
+    backbone: Annotated[list[str] | None, _network(help=_BACKBONE)] = None
+    model: Annotated[list[str] | None, _network(help=_MODEL)] = None
+    layer: kit.Layer = None
+    weights: kit.Weights = None
+    mean: kit.Mean = None
+    std: kit.Std = None
+    unnormalised: kit.Unnormalised = False
+    image_size: kit.ImageSize = None
+    painted: Annotated[Painted | None, painted_option()] = None
+    epochs: kit.Epochs = 9
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], _painted(help=_PRECISION)] = "auto"
+    engine: kit.Engine = "local"
+    seeds: Annotated[int | None, _run(min=1, max=1000, help=_SEEDS)] = None
+    seed: kit.Seed = 0
+    device: kit.Device = kit.AUTO
+    batch_size: kit.BatchSize = 64
+    readers: kit.Readers = 0
+    explore: Annotated[bool, _run("--explore", help=_EXPLORE)] = False
+    progress: kit.Progress = True
+    out: kit.Out = None
+    overwrite: kit.Overwrite = False
+
+    @property
+    def specs(self) -> list[str]:
+        """The names of the networks, each once; the first has all tables."""
+        return list(dict.fromkeys(self.backbone or [DEFAULT_BACKBONE[self.data]]))
+
+    @property
+    def trains(self) -> bool:
+        """Whether the small network is trained here."""
+        return self.specs[0] == kit.SMALL
+
+    @property
+    def all_seeds(self) -> range:
+        """Every seed."""
+        return range(self.seed, self.seed + (DEFAULT_SEEDS[self.data] if self.seeds is None else self.seeds))
+
+    @property
+    def birds(self) -> Painted | None:
+        """What is painted, if anything."""
+        return (self.painted or Painted()) if self.data == "painted" else None
+
+    @property
+    def normalised(self) -> kit.Normalisation:
+        """How the images of a network are normalised."""
+        return kit.normalisation(self.mean, self.std, self.unnormalised)
+
+    @property
+    def other_values(self) -> str:
+        """The values of the second post-hoc model: raw beside margin, margin beside raw."""
+        return "raw" if self.values == "margin" else "margin"
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether other settings of the bank are tried, which only an SVM has."""
+        return self.sweep and self.method == "svm"
+
+    @property
+    def bfloat16(self) -> bool:
+        """Whether the small networks are trained in bfloat16."""
+        from quantus_concepts.painted.training import processor_has_bfloat16
+
+        automatic = self.precision == kit.AUTO and self.place.type == "cpu"
+        return self.precision == "bfloat16" or (automatic and processor_has_bfloat16())
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The networks and the user's models, loaded once."""
+        from quantus_concepts.studies.concepts.rivals import load_models
+
+        return load_models(self)
+
+    def check(self) -> None:
+        """Raise ValueError for options that do not go together, and for networks that cannot be loaded."""
+        of_data, given = f"with --data {self.data}", [spec for spec in self.specs if spec != kit.SMALL]
+        _ = self.normalised
+        if self.data == "painted":
+            kit.refuse_without_effect(
+                of_data, root=self.root, concepts=self.concepts, images_per_class=self.images_per_class
+            )
+        else:
+            needed = {"concepts": self.concepts} if self.data == "folder" else {}
+            kit.require(of_data, root=self.root, **needed)
+            kit.refuse_without_effect(of_data, painted=self.painted)
+        if self.data != "folder":
+            kit.refuse_without_effect(of_data, parts=self.parts, part_of_concept=self.part_of_concept)
+        elif not Path(self.concepts or "").is_file():
+            raise ValueError(f"Expected `--concepts` to name a file but there is none at {self.concepts}.")
+        if self.data != "cub":
+            kit.refuse_without_effect(of_data, labels=self.labels != "image")
+        mine = {"layer": self.layer, "weights": self.weights, "mean": self.mean, "std": self.std}
+        mine["unnormalised"] = self.unnormalised
+        if not given:
+            kit.refuse_without_effect("on the small network: name one of your own with --backbone", **mine)
+        elif len(given) > 1:
+            kit.refuse_without_effect("with several --backbone: a file path.py:factory can say it of each", **mine)
+        if not self.trains and kit.SMALL in self.specs:
+            raise ValueError(f"Expected `--backbone {kit.SMALL}` to be the first of several but {self.specs[0]} is.")
+        if self.C <= 0:
+            raise ValueError(f"Expected `--C` to be above 0 but got {self.C:g}.")
+        if self.birds is not None:
+            kit.check_birds(self.birds.n_classes, self.image_size)
+        if self.trains:
+            kit.check_stride(self.image_size)
+        if self.engine == "ray":
+            check_extra("ray", "ray", "`--engine ray`")
+        if self.data == "cub":  # before weights are downloaded
+            from quantus_concepts.datasets.birds.cub200 import find_cub
+
+            find_cub(self.root or "")
+        _ = self.place, self.loaded
+
+    def idle(self) -> tuple[str, tuple[str, ...]]:
+        """Return the options of training, where nothing is trained."""
+        return f"on {self.specs[0]}, which is not trained", () if self.trains else ("epochs", "precision")
+
+    def listed(self) -> dict[str, str]:
+        """Return the settings with the defaults that depend on the data."""
+        listed = super().listed() | ({} if self.birds is None else {"painted": str(self.birds)})
+        return listed | {"backbone": listed.get("backbone", self.specs[0]), "seeds": str(len(self.all_seeds))}
+
+    def run(self, folder: RunFolder) -> None:
+        """Score all models, and write the report."""
+        from quantus_concepts.studies._kit.folder import warnings_as_notes
+        from quantus_concepts.studies._kit.report import write_report
+        from quantus_concepts.studies.concepts.collection import collect
+        from quantus_concepts.studies.concepts.report import build_report
+
         with warnings_as_notes(folder):
-            collected = collect(folder, source, how, networks, own_models)
-        report = build_report(collected, values=values, paper=data == "cub", n_banks=random_banks, explorer=explore)
-        write_report(folder, collected.results, report, {"device": str(place), "bfloat16": str(how.bfloat16)})
-    return folder.path
+            collected = collect(self, folder)
+        more = {"device": str(self.place), "bfloat16": str(self.bfloat16)}
+        write_report(folder, collected.results, build_report(collected, self), more)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,31 +19,13 @@ from quantus_concepts.painted.images import KeptImages, painted_birds
 from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
+from quantus_concepts.studies.concepts.command import Concepts
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
 
 #: Pixels of painted birds, and of photographs, for a network that does not say its size.
 PAINTED_SIZE, PHOTOGRAPH_SIZE = 64, 224
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Which images a run is about."""
-
-    data: str
-    min_images: int
-    image_size: int | None = None
-    root: Path | None = None
-    concepts: str | None = None
-    parts: Path | None = None
-    part_of_concept: Path | None = None
-    labels: str = "image"
-    #: Most training and most test images of a class of photographs.
-    images_per_class: int | None = None
-    painted: Painted | None = None
-    seeds: range = range(1)
-    progress: bool = False
 
 
 @dataclass
@@ -113,34 +94,34 @@ class BenchmarkData:
         return fingerprint_of([[data.labels, data.concept_labels] for data in several], images)
 
 
-def load_concept_data(source: Source, network: Network | None) -> Iterator[BenchmarkData]:
+def load_concept_data(settings: Concepts, network: Network | None) -> Iterator[BenchmarkData]:
     """Load or draw the images of each seed; without a network they are kept in memory."""
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
-    if network is None and source.painted is not None:
-        size = source.image_size or PAINTED_SIZE
-        settings = source.painted.birds(size, source.seeds[0])
-        for number in range(len(source.seeds)):
+    if network is None and settings.birds is not None:
+        size = settings.image_size or PAINTED_SIZE
+        drawn_birds = settings.birds.birds(size, settings.seed)
+        for number in range(len(settings.all_seeds)):
             train, test = painted_birds(
-                *((settings | {"split": split}, *drawn) for split, drawn in _drawn_birds(source.painted, number)),
-                display_progressbar=source.progress,
+                *((drawn_birds | {"split": split}, *drawn) for split, drawn in _drawn_birds(settings.birds, number)),
+                display_progressbar=settings.progress,
             )
-            yield learnable_concepts(source, _of_birds(train, test, size))
+            yield learnable_concepts(settings, _of_birds(train, test, size))
         return
     # The labels tell which concepts cannot be learned, before an image is read.
-    data = learnable_concepts(source, same_images(source, network or SMALL_NETWORK))
+    data = learnable_concepts(settings, same_images(settings, network or SMALL_NETWORK))
     if network is None:
         # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
         data = dataclasses.replace(data, train=KeptImages(data.train), test=KeptImages(data.test))
-    yield from [data] * len(source.seeds)
+    yield from [data] * len(settings.all_seeds)
 
 
-def same_images(source: Source, network: Network, seed_number: int = 0) -> BenchmarkData:
+def same_images(settings: Concepts, network: Network, seed_number: int = 0) -> BenchmarkData:
     """Return the images of a seed as a network takes them, with all concepts."""
-    if source.painted is not None:
-        return _painted(source.painted, source, network, seed_number)
-    data = _cub(source, network) if source.data == "cub" else _folder(source, network)
-    return data if source.images_per_class is None else fewer_images(data, source.images_per_class, source.seeds[0])
+    if settings.birds is not None:
+        return _painted(settings.birds, settings, network, seed_number)
+    data = _cub(settings, network) if settings.data == "cub" else _folder(settings, network)
+    return data if settings.images_per_class is None else fewer_images(data, settings.images_per_class, settings.seed)
 
 
 def fewer_images(data: BenchmarkData, per_class: int, seed: int) -> BenchmarkData:
@@ -175,14 +156,14 @@ class _SomeImages(ConceptDataset):
         return self.dataset[self.rows[index]]
 
 
-def learnable_concepts(source: Source, data: BenchmarkData) -> BenchmarkData:
+def learnable_concepts(settings: Concepts, data: BenchmarkData) -> BenchmarkData:
     """Return the data with the concepts that can be learned from the training images, and notes on the others."""
     labels, names = data.train.concept_labels, data.concept_names
-    learnable = find_learnable(labels, names, None, source.min_images)
+    learnable = find_learnable(labels, names, None, settings.min_images)
     if learnable.left_out:
         data.notes.append(
             f"{len(learnable.left_out)} of {len(names)} concepts are left out, since they have fewer than "
-            f"{source.min_images} training images with or without them (--min-images): "
+            f"{settings.min_images} training images with or without them (--min-images): "
             f"{list_first(learnable.left_out)}. Tables of concepts show them as undefined."
         )
         data = dataclasses.replace(
@@ -212,11 +193,11 @@ def _drawn_birds(painted: Painted, seed_number: int) -> list[tuple[str, tuple[in
     return [(split, (seed_number * -(-count // k) * k, count)) for split, count in counts]
 
 
-def _painted(painted: Painted, source: Source, network: Network, seed_number: int) -> BenchmarkData:
-    size = source.image_size or network.image_size or PAINTED_SIZE
-    settings = painted.birds(size, source.seeds[0]) | {"transform": _normalise(network)}
+def _painted(painted: Painted, settings: Concepts, network: Network, seed_number: int) -> BenchmarkData:
+    size = settings.image_size or network.image_size or PAINTED_SIZE
+    drawn = painted.birds(size, settings.seed) | {"transform": _normalise(network)}
     train, test = (
-        PaintedBirds(**settings, split=split, n_images=count, first=first)
+        PaintedBirds(**drawn, split=split, n_images=count, first=first)
         for split, (first, count) in _drawn_birds(painted, seed_number)
     )
     data = _of_birds(train, test, size)
@@ -224,20 +205,20 @@ def _painted(painted: Painted, source: Source, network: Network, seed_number: in
     return dataclasses.replace(data, mean=network.mean, std=network.std, has_oracle=network.mean is None)
 
 
-def _cub(source: Source, network: Network) -> BenchmarkData:
+def _cub(settings: Concepts, network: Network) -> BenchmarkData:
     from quantus_concepts.datasets import CUB200
     from quantus_concepts.datasets.transforms import default_transform
 
-    size = source.image_size or network.image_size or PHOTOGRAPH_SIZE
+    size = settings.image_size or network.image_size or PHOTOGRAPH_SIZE
     transform = default_transform(size, network.mode, network.mean, network.std)
-    patterns = None if source.concepts is None else [name.strip() for name in source.concepts.split(",")]
+    patterns = None if settings.concepts is None else [name.strip() for name in settings.concepts.split(",")]
     train, test = (
-        CUB200(source.root or "", split, concept_labels=source.labels, transform=transform, concepts=patterns)
+        CUB200(settings.root or "", split, concept_labels=settings.labels, transform=transform, concepts=patterns)
         for split in ("train", "test")
     )
     title = f"CUB-200-2011, {size} px, {network.mode.replace('_', ' ')}"
     data = BenchmarkData(train, test, title, network.mean, network.std)
-    if source.image_size is None and network.image_size is None:
+    if settings.image_size is None and network.image_size is None:
         data.notes.append(
             f"Images are {size} px: {network.source} does not say for which size it is made. Give --image-size, or "
             "define IMAGE_SIZE in its file."
@@ -245,26 +226,28 @@ def _cub(source: Source, network: Network) -> BenchmarkData:
     return data
 
 
-def _folder(source: Source, network: Network) -> BenchmarkData:
+def _folder(settings: Concepts, network: Network) -> BenchmarkData:
     from quantus_concepts.datasets import ConceptFolder
 
-    size = source.image_size or network.image_size
+    size = settings.image_size or network.image_size
     train, test = (
         ConceptFolder(
-            source.root or "",
-            source.concepts or "",
-            source.parts,
+            settings.root or "",
+            settings.concepts or "",
+            settings.parts,
             split=split,
             image_size=size,
-            part_of_concept=source.part_of_concept,
-            seed=source.seeds[0],
+            part_of_concept=settings.part_of_concept,
+            seed=settings.seed,
         )
         for split in ("train", "test")
     )
     for dataset in (train, test):
         # Set afterwards: a folder without a transform checks that its images have one size.
         dataset.transform = _normalise(network)
-    title = f"images in {source.root.name if source.root else ''}, {'their own size' if size is None else f'{size} px'}"
+    title = (
+        f"images in {settings.root.name if settings.root else ''}, {'their own size' if size is None else f'{size} px'}"
+    )
     return BenchmarkData(train, test, title, network.mean, network.std)
 
 

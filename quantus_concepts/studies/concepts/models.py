@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, Subset
 
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
-from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
@@ -47,70 +46,40 @@ from quantus_concepts.painted.subject import (
 )
 from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies._kit.options import Normalisation
-from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
-from quantus_concepts.studies.concepts.data import (
-    BenchmarkData,
-)
+from quantus_concepts.studies._models.named_networks import Network, cut_network
+from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts.data import BenchmarkData
 from quantus_concepts.studies.concepts.terms import values_name
 
 #: Training images that are embedded, and cached, at a time, at least.
 EMBEDDED = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How the models of a seed are made and scored."""
+def thresholds(settings: Concepts) -> dict[str, float | None]:
+    """Return the value from which on a model predicts a concept; not known for raw values, which lack the intercept."""
+    known = {"margin": 0.0, "raw": None}
+    return {
+        POST_HOC: known[settings.values],
+        RANDOM: known[settings.values],
+        values_name(settings.other_values): known[settings.other_values],
+        TRADITIONAL: 0.5,
+        ORACLE: 0.5,
+    }
 
-    method: Literal["svm", "mean"]
-    C: float
-    n_pos: int
-    n_neg: int
-    min_images: int
-    values: str
-    random_banks: int
-    interventions: bool
-    sweep: bool
-    explore: bool
-    epochs: int
-    bfloat16: bool
-    layer: str | None
-    device: torch.device
-    batch_size: int
-    readers: int
-    engine: str
-    progress: bool
 
-    @property
-    def other_values(self) -> str:
-        """The values of the second post-hoc model: raw beside margin, margin beside raw."""
-        return "raw" if self.values == "margin" else "margin"
-
-    @property
-    def thresholds(self) -> dict[str, float | None]:
-        """Value from which on a model predicts a concept; not known for raw values, which lack the intercept."""
-        known = {"margin": 0.0, "raw": None}
-        return {
-            POST_HOC: known[self.values],
-            RANDOM: known[self.values],
-            values_name(self.other_values): known[self.other_values],
-            TRADITIONAL: 0.5,
-            ORACLE: 0.5,
-        }
-
-    def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int) -> ConceptBank:
-        """Fit a concept bank to embeddings."""
-        return ConceptBank.fit(
-            train.features,
-            train.concept_labels,
-            names,
-            self.method,
-            self.n_pos,
-            self.n_neg,
-            self.C,
-            seed,
-            min_images=self.min_images,
-        )
+def fit_bank(settings: Concepts, train: Embeddings, names: Sequence[str], seed: int) -> ConceptBank:
+    """Fit a concept bank to embeddings."""
+    return ConceptBank.fit(
+        train.features,
+        train.concept_labels,
+        names,
+        settings.method,
+        settings.n_pos,
+        settings.n_neg,
+        settings.C,
+        seed,
+        min_images=settings.min_images,
+    )
 
 
 @dataclass(frozen=True)
@@ -132,17 +101,14 @@ class SeedModels:
     def __init__(
         self,
         folder: RunFolder,
-        settings: Settings,
+        settings: Concepts,
         network: Network | None,
         data: BenchmarkData,
         seed: int,
-        *,
-        first: bool,
     ) -> None:
-        self.folder, self.settings, self.network, self.data = folder, settings, network, data
-        self.seed, self.first = seed, first
+        self.folder, self.settings, self.network, self.data, self.seed = folder, settings, network, data, seed
         # The folder's settings are all options that matter, with hashes of the files that they name.
-        where = [str(settings.device), settings.bfloat16]
+        where = [str(settings.place), settings.bfloat16]
         source = "small" if network is None else network.source
         self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
         self.key |= {"network": source, "normalisation": [data.mean, data.std]}
@@ -173,13 +139,13 @@ class SeedModels:
             models[TRADITIONAL] = traditional_model(networks[TRADITIONAL], train_loader, data.n_classes)
             train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
         else:
-            backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.device))
+            backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.place))
             normalised = normalisation_text(data)
             self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
             train_set = self._embed_parts(backbone)
         banks = data.concept_names, data.n_classes, settings.values
         controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed)
-        bank = settings.fit_bank(train_set, data.concept_names, seed)
+        bank = fit_bank(settings, train_set, data.concept_names, seed)
         if bank.weak:
             self.folder.note(
                 f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable "
@@ -190,7 +156,7 @@ class SeedModels:
         others = bank, train_set, data.n_classes, settings.other_values
         models[values_name(settings.other_values)] = bank_model(backbone, *others)
         if data.has_oracle:
-            models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.device)
+            models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.place)
         return Models(models, controls, post_hoc, backbone, train_set, classifier)
 
     def _embed_parts(self, backbone: Backbone) -> Embeddings:
@@ -206,7 +172,7 @@ class SeedModels:
         starts = progress(range(0, len(train), step), "Embedding images", show=self.settings.progress)
         parts = [self.cached(f"embeddings {start}", partial(embedded, start)) for start in starts]
         features, labels, concepts = (torch.cat([part[name] for part in parts]) for name in Embeddings._fields)
-        device = self.settings.device
+        device = self.settings.place
         return Embeddings(features.to(device), labels.to(device), concepts.to(device))
 
     @cached_property
@@ -221,7 +187,7 @@ class SeedModels:
     def _networks(self) -> dict[str, Any]:
         """Return a network trained on the classes and one trained on the concepts."""
         train = kept_images(self.data.train)
-        networks = untrained_networks(train, self.seed, self.settings.device)
+        networks = untrained_networks(train, self.seed, self.settings.place)
 
         def trained() -> dict[str, Tensor]:
             train_networks(
@@ -281,14 +247,3 @@ def normalisation_text(data: BenchmarkData) -> str:
     """Say how images are normalised."""
     numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
     return f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
-
-
-def load_backbone(
-    spec: str, weights: str | None, layer: str | None, device: torch.device, normalised: Normalisation
-) -> Network:
-    """Load the network that is evaluated; raise where it lacks the layer."""
-    network = load_network(spec, weights, **normalised)
-    if layer is not None:
-        find_layer(network.module, layer)
-    network.module.to(device)
-    return network

@@ -31,6 +31,7 @@ from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper,
 from quantus_concepts.studies.concepts import figures
 from quantus_concepts.studies.concepts.bottleneck import bottleneck_section, gap_verdict
 from quantus_concepts.studies.concepts.collection import Collected
+from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import (
     PLAIN,
     bounds_of,
@@ -86,9 +87,10 @@ DIFFERENCES = dict.fromkeys([ACCURACY, CONCEPT_AUC, "CEM", CEM_GAIN, PART_SPECIF
 }
 
 
-def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int, explorer: bool) -> Report:
-    """Declare the report of models with these concept `values`; `paper` puts the paper's rows beside ours."""
+def build_report(collected: Collected, settings: Concepts) -> Report:
+    """Declare the report; on CUB the paper's rows stand beside ours."""
     frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
+    paper = settings.data == "cub"
     seeds, observed = list(dict.fromkeys(frame["seed"])), collected.observed
     rows = joined(frame, observed, collected.same_images)
     others = (rows["metric"] == CGIM_CORRELATION) & np.array(
@@ -109,7 +111,7 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
     correlation, cgim = importance_tables(rows)
     histograms = Picture("cgim_histograms", figures.histograms(rows), figures.HISTOGRAMS)
     important: list[Table | Picture] = [correlation, cgim, histograms]
-    important += [*figures.extremes(rows), values_table(rows, values)]
+    important += [*figures.extremes(rows), values_table(rows, settings.values)]
     sections = [
         Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected, rows)]),
         Section("Are the concepts present?", presence_tables(rows, published, whose)),
@@ -120,12 +122,13 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
         Section("Gallery", [shown]),
         Section(
             "How well do the models classify?",
-            [accuracy_table(rows, collected.trains), *settings_table(rows, published)],
+            [accuracy_table(rows, settings.trains), *settings_table(rows, published)],
         ),
     ]
     used = {*rows["model"], *rows["baseline"], *(["paper"] if paper else [])}
     optional = {*MODELS, PLAIN, UNTRAINED, *BASELINES, *CEM_BASELINES, *CGIM_BASELINES, "paper"}
     n_seeds = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+    banks = f"{settings.random_banks} random banks for each"
     return Report(
         "Are the concepts real, present, and in the right place?",
         verdicts(rows, observed, whose),
@@ -137,9 +140,9 @@ def build_report(collected: Collected, *, values: str, paper: bool, n_banks: int
             f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place else ''}.",
         ),
         sections,
-        lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {n_banks} random banks for each.",
+        lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {banks}.",
         reading={name: text for name, text in READING.items() if name in used or name not in optional},
-        links={"concept explorer": "explore.html"} if explorer else {},
+        links={"concept explorer": "explore.html"} if settings.explore else {},
         subject=f"{POST_HOC} of {collected.name}",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import pandas as pd
 import torch
@@ -13,6 +13,7 @@ from huggingface_hub.constants import CONFIG_NAME
 from torch import nn
 
 from captum_concepts.backbones.backbone import Backbone
+from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import list_first
 from captum_concepts.bank.files import RELEASED_SUFFIXES
@@ -24,8 +25,10 @@ from captum_concepts.released.load import load_released
 from captum_concepts.support.checks import match_names
 from captum_concepts.support.running import to_model
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
+from quantus_concepts.studies._kit.options import SMALL
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
-from quantus_concepts.studies.concepts.data import BenchmarkData, Source, learnable_concepts, same_images
+from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts.data import BenchmarkData, learnable_concepts, same_images
 
 
 @dataclass(frozen=True)
@@ -55,29 +58,52 @@ class OwnModel:
         return fingerprint_of(self.model, stack_banks(banks) if banks else None)
 
 
-def load_model(
-    spec: str, source: Source, backbones: Sequence[Network], layer: str | None, device: torch.device
-) -> OwnModel:
+class Loaded(NamedTuple):
+    """The networks of a run, None for the small one, and the user's models."""
+
+    networks: list[Network | None]
+    own: list[OwnModel]
+
+
+def load_models(settings: Concepts) -> Loaded:
+    """Load what `--backbone` and `--model` name."""
+    networks = [None if spec == SMALL else _load_backbone(spec, settings) for spec in settings.specs]
+    given = [network for network in networks if network is not None]
+    own = [load_model(spec, settings, given) for spec in dict.fromkeys(settings.model or [])]
+    names = [of.source for of in given] + [of.name for of in own]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"Expected models of different names but two are {doubled[0]}. Rename a file or a function.")
+    return Loaded(networks, own)
+
+
+def _load_backbone(spec: str, settings: Concepts) -> Network:
+    """Load a network that is evaluated; raise where it lacks the layer."""
+    network = load_network(spec, settings.weights, **settings.normalised)
+    if settings.layer is not None:
+        find_layer(network.module, settings.layer)
+    network.module.to(settings.place)
+    return network
+
+
+def load_model(spec: str, settings: Concepts, backbones: Sequence[Network]) -> OwnModel:
     """Return the model that `--model` names: path.py:factory, or a file or folder that goes with a backbone."""
     if ".py:" in spec or spec.endswith(".py"):
         network = load_network(spec, option="--model")
         check_concept_models("--model", cast(ConceptModel, network.module))
-        own = OwnModel(network.source, cast(ConceptModel, network.module.to(device)), network)
+        own = OwnModel(network.source, cast(ConceptModel, network.module.to(settings.place)), network)
     else:
-        own = _of_file(Path(spec), source, backbones, layer, device)
-    data_for(source, own, 0)
+        own = _of_file(Path(spec), settings, backbones)
+    data_for(settings, own, 0)
     return own
 
 
-def _of_file(
-    path: Path, source: Source, backbones: Sequence[Network], layer: str | None, device: torch.device
-) -> OwnModel:
+def _of_file(path: Path, settings: Concepts, backbones: Sequence[Network]) -> OwnModel:
     reasons = []
     for network in backbones:
-        image = same_images(source, network, 0).test[0].image
-        backbone, _ = cut_network(network, layer, to_model(network.module, image[None]))
+        image = same_images(settings, network, 0).test[0].image
+        backbone, _ = cut_network(network, settings.layer, to_model(network.module, image[None]))
         try:
-            model = _read(path, backbone).to(device).eval()
+            model = _read(path, backbone).to(settings.place).eval()
         except (ValueError, OSError) as error:
             reasons.append(str(error).replace(" as `features`", " as --backbone"))
             continue
@@ -99,14 +125,14 @@ def _read(path: Path, backbone: Backbone) -> StoredCBM:
 
 
 @torch.no_grad()
-def data_for(source: Source, own: OwnModel, seed_number: int) -> BenchmarkData:
+def data_for(settings: Concepts, own: OwnModel, seed_number: int) -> BenchmarkData:
     """Return the images as the model takes them, with its concepts: all, or those that can be learned."""
-    everything = same_images(source, own.network, seed_number)
+    everything = same_images(settings, own.network, seed_number)
     if not isinstance(own.model, nn.Module):
         raise TypeError(f"Expected `--model` {own.name} to be an nn.Module but got {type(own.model).__name__}.")
     image = to_model(own.model, everything.test[0].image[None])
     counts = own.model.concept_predictor(image).shape[1], own.model.head(own.model.concept_predictor(image)).shape[1]
-    learnable = learnable_concepts(source, everything)
+    learnable = learnable_concepts(settings, everything)
     for data in (everything, learnable):
         if counts == (len(data.concept_names), data.n_classes):
             names = getattr(getattr(own.model, "concept_layer", None), "names", None)

@@ -63,7 +63,7 @@ from quantus_concepts.painted.subject import (
 from quantus_concepts.results.verdicts import ACCURACY
 from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
-from quantus_concepts.studies.concepts.models import SeedModels, shuffled_rows
+from quantus_concepts.studies.concepts.models import SeedModels, fit_bank, shuffled_rows, thresholds
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name
 
 #: Batches of a range, which are lost if a worker dies.
@@ -85,7 +85,7 @@ class SeedScores:
     def table(self) -> pd.DataFrame:
         """Return the scores of all models, and the accuracies of other settings of the bank."""
         scores = self.run.cached("scores", self._score)
-        if not self.run.settings.sweep:
+        if not self.run.settings.sweeps:
             return scores
         return pd.concat([scores, self.run.cached("sweep", self._sweep)], ignore_index=True)
 
@@ -135,7 +135,7 @@ class SeedScores:
             self._metrics(),
             value_threshold={
                 name: threshold
-                for name, threshold in self.run.settings.thresholds.items()
+                for name, threshold in thresholds(self.run.settings).items()
                 if name in self.models or name == RANDOM
             },
             controls={RANDOM: self.controls},
@@ -260,7 +260,7 @@ class SeedScores:
         run, data, fitted = self.run, self.run.data, self.run.models
 
         def fit(train: Embeddings, number: int) -> PostHocCBM:
-            bank = run.settings.fit_bank(train, data.concept_names, number)
+            bank = fit_bank(run.settings, train, data.concept_names, number)
             return bank_model(nn.Identity(), bank, train, data.n_classes, run.settings.values)
 
         rows = shuffled_rows(
@@ -284,7 +284,7 @@ class SeedScores:
                 f"{self.run.data.n_classes} classes of the data."
             )
             return None
-        if self.run.first:
+        if self.run.seed == self.run.settings.seed:
             self.run.folder.note(
                 *better_normalised(images.network, self.run.data.test, self.run.data.mean, self.run.data.std)
             )
@@ -295,7 +295,7 @@ class SeedScores:
         if self.run.network is not None:
             return []
         train = kept_images(self.run.data.train)
-        network = untrained_networks(train, self.run.seed, self.run.settings.device)[BACKBONE]
+        network = untrained_networks(train, self.run.seed, self.run.settings.place)[BACKBONE]
         batches = (
             folded_batches(data, self.run.settings.batch_size) for data in (train, kept_images(self.run.data.test))
         )
@@ -313,7 +313,7 @@ class SeedScores:
         rows, data, train_set, values = [], self.run.data, self.run.models.train_set, self.run.settings.values
         for strength, count in progress(SETTINGS, "settings", show=self.run.settings.progress):
             changed = replace(self.run.settings, C=strength, n_pos=count, n_neg=count)
-            layer = ConceptLayer(changed.fit_bank(train_set, data.concept_names, self.run.seed), values)
+            layer = ConceptLayer(fit_bank(changed, train_set, data.concept_names, self.run.seed), values)
             head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
             predicted = head_classes(head, layer(self.run.test_features))
             item = setting_name(strength, count)

@@ -1,5 +1,6 @@
 """`explain`: which concepts does a network see in a photograph, where, and what do they add to its prediction?"""
 
-from quantus_concepts.studies.explain.command import explain
+from quantus_concepts.studies._kit.study import command_of
+from quantus_concepts.studies.explain.command import Explain
 
-COMMANDS = {"explain": explain}
+COMMANDS = {Explain.words: command_of(Explain)}

@@ -34,30 +34,15 @@ from quantus_concepts.painted.networks import SmallResNet, fold_images
 from quantus_concepts.painted.training import load_trained, train
 from quantus_concepts.results.tables import to_markdown
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder, plain_name, warnings_as_notes
-from quantus_concepts.studies._kit.options import SMALL, Normalisation
-from quantus_concepts.studies._kit.plots import png, report_style
+from quantus_concepts.studies._kit.options import SMALL
+from quantus_concepts.studies._kit.plots import png
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
+from quantus_concepts.studies.explain.command import Explain
 
 #: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18
 #: Images of no concept from which the middle of the embeddings is taken, through which random directions go.
 N_MIDDLE = 50
-
-
-@dataclass(frozen=True)
-class Source:
-    """The network that is explained, and how it is run."""
-
-    backbone: str = SMALL
-    layer: str | None = None
-    weights: str | None = None
-    normalisation: Normalisation = field(default_factory=lambda: Normalisation(mean=None, std=None, unnormalised=False))
-    image_size: int | None = None
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    batch_size: int = 64
-    seed: int = 0
-    random_banks: int = 39
-    progress: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,20 +56,21 @@ class Shown:
     truth: Mapping[str, Any] = field(default_factory=dict)
 
 
-def write(folder: RunFolder, shown: Shown, top: int, batch_size: int) -> None:
+def run_explain(settings: Explain, folder: RunFolder) -> None:
     """Print the strongest concepts, and write the table of all, a picture of each image, and the page."""
-    model, images, truth = shown.model, shown.images, dict(shown.truth)
-    with warnings_as_notes(folder), report_style():
-        views = concept_views(model, images, batch_size)
+    with warnings_as_notes(folder):
+        shown = photographs(settings) if settings.image else fetch_painted_birds(folder, settings)
+        model, images, truth = shown.model, shown.images, dict(shown.truth)
+        views = concept_views(model, images, settings.batch_size)
         classes = class_labels(getattr(model, "class_names", None), views.logits.shape[1])
         table = explained_concept_table(views, shown.names, classes, model.concept_layer.p_values.tolist())
         folder.write("results.csv", table.to_csv(index=False))
-        strongest = table.groupby(table.index // len(views.names)).head(top)
+        strongest = table.groupby(table.index // len(views.names)).head(settings.top)
         typer.echo(to_markdown(_printed(strongest).reset_index(drop=True)))
-        shared: dict[str, Any] = {"class_names": classes, "batch_size": batch_size}
+        shared: dict[str, Any] = {"class_names": classes, "batch_size": settings.batch_size}
         for i, name in enumerate(shown.names):
             of_image = {key: value[i : i + 1] for key, value in truth.items()} | {"pictures": shown.pictures[i : i + 1]}
-            figure, _ = show_concepts(model, images[i : i + 1], top, **shared, **of_image)
+            figure, _ = show_concepts(model, images[i : i + 1], settings.top, **shared, **of_image)
             folder.write(plain_name(f"figures/{i + 1:02d} {Path(name).name}.png"), png(figure))
         page = explore(model, images, pictures=shown.pictures, title="Concepts of the images", **shared, **truth)
     folder.write(REPORT, page.html)
@@ -93,28 +79,24 @@ def write(folder: RunFolder, shown: Shown, top: int, batch_size: int) -> None:
     typer.echo(f"Correct concepts on {REPORT}.")
 
 
-def photographs(
-    source: Source,
-    paths: Sequence[Path],
-    *,
-    concepts: Path | None = None,
-    texts: Sequence[str] | None = None,
-    cbm: Path | None = None,
-    download: bool = False,
-) -> Shown:
+def photographs(settings: Explain) -> Shown:
     """Return a concept model, from a folder of concepts, texts or a file, and photographs."""
-    paths = [photo for path in paths for photo in (image_files(path, IMAGE_SUFFIXES) if path.is_dir() else [path])]
+    paths = [
+        photo
+        for path in settings.image or []
+        for photo in (image_files(path, IMAGE_SUFFIXES) if path.is_dir() else [path])
+    ]
     if not paths:
         raise ValueError(f"Expected photographs ({', '.join(IMAGE_SUFFIXES)}) but the folder holds none.")
     for path in paths:
         # Before directions are fitted, which may take minutes.
         image_head(path)
-    if texts:
-        model, form = _of_texts(source, list(texts))
-    elif cbm is not None:
-        model, form = _of_file(source, cbm, download)
-    elif concepts is not None:
-        model, form = _of_folder(source, concepts)
+    if settings.text:
+        model, form = _of_texts(settings, settings.text)
+    elif settings.cbm is not None:
+        model, form = _of_file(settings, settings.cbm)
+    elif settings.concepts is not None:
+        model, form = _of_folder(settings, settings.concepts)
     else:
         raise ValueError("Expected concepts, texts or the file of a concept model but got none.")
     pictures = torch.stack([form.read(path) for path in paths])
@@ -126,30 +108,30 @@ def photographs(
     return Shown(model, names, form.normalised(pictures), pictures)
 
 
-def fetch_painted_birds(folder: RunFolder, source: Source, n_train: int) -> Shown:
+def fetch_painted_birds(folder: RunFolder, settings: Explain) -> Shown:
     """Return a post-hoc model of a small network trained on painted birds, and other birds with their truth."""
-    seed = source.seed
-    settings: dict[str, Any] = {"image_size": SIZE, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS, "seed": seed}
-    birds = KeptImages(PaintedBirds(n_train, "train", **settings))
+    seed, n_train = settings.seed, settings.n_train
+    drawn: dict[str, Any] = {"image_size": SIZE, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS, "seed": seed}
+    birds = KeptImages(PaintedBirds(n_train, "train", **drawn))
     network = SmallResNet(N_CLASSES, seed=seed)
 
     def make() -> dict[str, Tensor]:
-        train(network, fold_images(birds.images), birds.labels, seed=seed, display_progressbar=source.progress)
+        train(network, fold_images(birds.images), birds.labels, seed=seed, display_progressbar=settings.progress)
         return network.state_dict()
 
-    load_trained(network, folder.cached("network", (n_train, settings), make))
+    load_trained(network, folder.cached("network", (n_train, drawn), make))
     with warnings_as_notes(folder):
         model = PostHocCBM.fit(
             Backbone(network.features, "mean", None, network.channels),
-            sample_loader(birds, source.batch_size),
+            sample_loader(birds, settings.batch_size),
             names=birds.concept_names,
             class_names=birds.class_names,
-            random_banks=source.random_banks,
+            random_banks=settings.random_banks,
             seed=seed,
         ).eval()
-    pictured = KeptImages(PaintedBirds(N_SHOWN, "test", **settings))
+    pictured = KeptImages(PaintedBirds(N_SHOWN, "test", **drawn))
     images = pictured.images.float() / 255
-    order = clearest_first(concept_views(model, images, source.batch_size), pictured.labels)
+    order = clearest_first(concept_views(model, images, settings.batch_size), pictured.labels)
     images = images[order]
     truth = {"labels": pictured.labels[order], "concept_labels": pictured.concept_labels[order]}
     return Shown(model, [f"bird {i}" for i in range(len(images))], images, images, truth)
@@ -253,49 +235,49 @@ class Photographs:
         return self.picture(Image.fromarray(load_pixels(path)))
 
 
-def _of_file(source: Source, cbm: Path, download: bool) -> tuple[Any, Photographs]:
+def _of_file(settings: Explain, cbm: Path) -> tuple[Any, Photographs]:
     """Return the concept model of a file, and how it takes photographs."""
-    if source.backbone == SMALL:
-        model = PostHocCBM.load(cbm, download=download)
-        return model.to(source.device).eval(), usual_photographs(source, model)
-    backbone, _, _, photographs = _backbone(source)
+    if settings.network == SMALL:
+        model = PostHocCBM.load(cbm, download=settings.download)
+        return model.to(settings.place).eval(), usual_photographs(settings, model)
+    backbone, _, _, photographs = _backbone(settings)
     return PostHocCBM.load(cbm, backbone).eval(), photographs
 
 
-def _of_folder(source: Source, concepts: Path) -> tuple[Any, Photographs]:
+def _of_folder(settings: Explain, concepts: Path) -> tuple[Any, Photographs]:
     """Return a concept model of a folder of example images, and how it takes photographs."""
-    backbone, classifier, names, photographs = _backbone(source)
+    backbone, classifier, names, photographs = _backbone(settings)
     bank = ConceptBank.from_folders(
         backbone,
         concepts,
         transform=photographs,
-        batch_size=source.batch_size,
-        seed=source.seed,
-        display_progressbar=source.progress,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        display_progressbar=settings.progress,
     )
-    middle = _middle(source, concepts, backbone, photographs)
-    return _with_classes(backbone, bank, classifier, names, middle, source), photographs
+    middle = _middle(settings, concepts, backbone, photographs)
+    return _with_classes(backbone, bank, classifier, names, middle, settings), photographs
 
 
-def _backbone(source: Source) -> tuple[Backbone, nn.Linear | None, list[str] | None, Photographs]:
+def _backbone(settings: Explain) -> tuple[Backbone, nn.Linear | None, list[str] | None, Photographs]:
     """Return the network cut where its maps end, its classifier, the names of its classes, and its images."""
-    if source.backbone.partition(":")[0] in ("torchvision", "timm", "open_clip", "transformers"):
-        built = build_model(source.backbone)
-        built.model.to(source.device)
-        photographs = usual_photographs(source, built.backbone)
-        library, name, *_ = source.backbone.split(":")
+    if settings.network.partition(":")[0] in ("torchvision", "timm", "open_clip", "transformers"):
+        built = build_model(settings.network)
+        built.model.to(settings.place)
+        photographs = usual_photographs(settings, built.backbone)
+        library, name, *_ = settings.network.split(":")
         classifies = library in ("torchvision", "timm") or name.endswith("ForImageClassification")
         classifier = _classifier(built.model, built.backbone, photographs.size) if classifies else None
         return built.backbone, classifier, _fitting_names(built.class_names, classifier), photographs
-    network = load_network(source.backbone, source.weights, **source.normalisation)
-    size = source.image_size or network.image_size or 224
+    network = load_network(settings.network, settings.weights, **settings.normalisation)
+    size = settings.image_size or network.image_size or 224
     photographs = Photographs(size, network.mean or (0.0,) * 3, network.std or (1.0,) * 3)
-    network.module.to(source.device)
-    backbone, _ = cut_network(network, source.layer, torch.zeros(1, 3, size, size, device=source.device))
+    network.module.to(settings.place)
+    backbone, _ = cut_network(network, settings.layer, torch.zeros(1, 3, size, size, device=settings.place))
     if network.mean is not None and network.std is not None:
         backbone = replace(backbone, normalisation=(network.mean, network.std))
     classifier = _classifier(network.module, backbone, size)
-    return backbone, classifier, _fitting_names(_class_names(network, source), classifier), photographs
+    return backbone, classifier, _fitting_names(_class_names(network, settings), classifier), photographs
 
 
 @torch.no_grad()
@@ -313,20 +295,20 @@ def _classifier(module: nn.Module, backbone: Backbone, size: int) -> nn.Linear |
     return None
 
 
-def _class_names(network: Network, source: Source) -> list[str] | None:
+def _class_names(network: Network, settings: Explain) -> list[str] | None:
     """Return the names of the classes of a network with the weights that timm or torchvision publishes."""
     if network.family != "torchvision":
         return network.class_names
     from torchvision import models
 
-    published = models.get_model_weights(source.backbone)
-    if source.weights == NO_WEIGHTS:
+    published = models.get_model_weights(settings.network)
+    if settings.weights == NO_WEIGHTS:
         return None
-    if source.weights is None:
+    if settings.weights is None:
         chosen = published["DEFAULT"]
     else:
         # The name of a published file ends with the beginning of its hash.
-        with Path(source.weights).open("rb") as file:
+        with Path(settings.weights).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         chosen = next((each for each in published if each.url.endswith(f"-{digest[:8]}.pth")), None)
     names: list[str] | None = chosen and chosen.meta.get("categories")
@@ -343,14 +325,14 @@ def _with_classes(
     classifier: nn.Linear | None,
     names: list[str] | None,
     middle: Tensor,
-    source: Source,
+    settings: Explain,
 ) -> Any:
     """Return the concept model of a classifier; without one the classes are the concepts themselves."""
     if classifier is None:
-        return _of_concepts(backbone, bank, middle, source)
+        return _of_concepts(backbone, bank, middle, settings)
     head, residual = split_linear(classifier, bank.cavs, bank.intercepts)
     model: Any = ResidualCBM(PostHocCBM(backbone, bank, head), residual)
-    banks = _random_banks(source, bank, middle, lambda bank: split_linear(classifier, bank.cavs, bank.intercepts)[0])
+    banks = _random_banks(settings, bank, middle, lambda bank: split_linear(classifier, bank.cavs, bank.intercepts)[0])
     model.bottleneck.random_banks = model.random_banks = banks
     model.absent_values = _level(model, middle)
     model.class_names = names
@@ -375,12 +357,12 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
     return layers[0], layers[1]
 
 
-def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, source: Source) -> PostHocCBM:
+def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, settings: Explain) -> PostHocCBM:
     """Return a model whose classes are its concepts, each of which only its own concept speaks for."""
     head = _identity(len(bank), bank.device)
     model = PostHocCBM(backbone, bank, head).eval()
     model.class_names = bank.names
-    model.random_banks = _random_banks(source, bank, middle, lambda _: head)
+    model.random_banks = _random_banks(settings, bank, middle, lambda _: head)
     # Texts have no images without them.
     model.absent_values = _level(model, middle) if middle.any() else None
     return model
@@ -394,9 +376,9 @@ def _level(model: PostHocCBM | ResidualCBM, middle: Tensor) -> Tensor:
 
 
 def _random_banks(
-    source: Source, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Linear]
+    settings: Explain, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Linear]
 ) -> tuple[RandomBank, ...]:
-    seeds = range(source.seed * 10_000, source.seed * 10_000 + source.random_banks)
+    seeds = range(settings.seed * 10_000, settings.seed * 10_000 + settings.random_banks)
     directions = (ConceptBank.random(len(bank), len(middle), seed=seed, mean=middle) for seed in seeds)
     return tuple(RandomBank(random.cavs, random.intercepts, head_of(random)) for random in directions)
 
@@ -410,38 +392,38 @@ def _identity(count: int, device: torch.device) -> nn.Linear:
 
 
 @torch.no_grad()
-def _middle(source: Source, concepts: Path, backbone: Backbone, photographs: Photographs) -> Tensor:
+def _middle(settings: Explain, concepts: Path, backbone: Backbone, photographs: Photographs) -> Tensor:
     """Return the mean embedding of images without the concepts."""
     folders = find_concept_folders(concepts, "random")
     paths = [path for paths in folders.random_sets.values() for path in paths]
     paths = paths or [path for concept in folders.concepts for path in concept.negative or ()]
     chosen = paths[:: max(1, len(paths) // N_MIDDLE)][:N_MIDDLE]
-    device = source.device
+    device = settings.place
     rows = [
         backbone.embed(photographs(Image.fromarray(load_pixels(path)))[None].to(device))
-        for path in progress(chosen, "Images without the concepts", show=source.progress)
+        for path in progress(chosen, "Images without the concepts", show=settings.progress)
     ]
     return torch.cat(rows).mean(0)
 
 
-def _of_texts(source: Source, texts: list[str]) -> tuple[Any, Photographs]:
+def _of_texts(settings: Explain, texts: list[str]) -> tuple[Any, Photographs]:
     """Return a model of texts, each of which is a concept and a class: what CLIP does without training."""
-    built = build_model(source.backbone)
-    bank = ConceptBank.from_text(built.model, load_tokenizer(source.backbone), texts)
-    built.model.to(source.device)
-    model = _of_concepts(built.backbone, bank, torch.zeros(bank.cavs.shape[1]), source)
-    return model, usual_photographs(source, built.backbone)
+    built = build_model(settings.network)
+    bank = ConceptBank.from_text(built.model, load_tokenizer(settings.network), texts)
+    built.model.to(settings.place)
+    model = _of_concepts(built.backbone, bank, torch.zeros(bank.cavs.shape[1]), settings)
+    return model, usual_photographs(settings, built.backbone)
 
 
-def usual_photographs(source: Source, model: Backbone | PostHocCBM) -> Photographs:
+def usual_photographs(settings: Explain, model: Backbone | PostHocCBM) -> Photographs:
     """Return how a backbone, or a concept model of one, takes photographs, unless the options say otherwise."""
-    mean, std = source.normalisation["mean"], source.normalisation["std"]
+    mean, std = settings.normalisation["mean"], settings.normalisation["std"]
     normalisation = model.normalisation if mean is None or std is None else (mean, std)
-    if source.normalisation["unnormalised"]:
+    if settings.normalisation["unnormalised"]:
         normalisation = (0.0,) * 3, (1.0,) * 3
     if normalisation is None:
         raise ValueError(
             "How the model wants its images is not known, and with a wrong normalisation its concepts are those of "
             "another one. Give --mean and --std, or say --unnormalised if it takes images in [0, 1]."
         )
-    return Photographs(source.image_size or model.image_size or 224, *map(tuple, normalisation))
+    return Photographs(settings.image_size or model.image_size or 224, *map(tuple, normalisation))

@@ -1,5 +1,6 @@
 """`benchmark substitution`: does a model see the concept, or recite its class?"""
 
-from quantus_concepts.studies.substitution.command import benchmark_substitution
+from quantus_concepts.studies._kit.study import command_of
+from quantus_concepts.studies.substitution.command import Substitution
 
-COMMANDS = {"benchmark substitution": benchmark_substitution}
+COMMANDS = {Substitution.words: command_of(Substitution)}

@@ -28,6 +28,7 @@ from quantus_concepts.painted.training import KeptSamples, fit, load_trained, ru
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models import concept_models as networks
 from quantus_concepts.studies.substitution import kinds
+from quantus_concepts.studies.substitution.command import Substitution
 
 BATCH = 32
 #: Weight of the class in soft labels of an image: people are surer of concepts that are usual for the class.
@@ -71,15 +72,16 @@ class Point:
     """One seed and correlation, and how models are trained for it."""
 
     folder: RunFolder
+    settings: Substitution
     seed: int
     correlation: float
     rows: kinds.Rows
-    epochs: int
-    batch_size: int
-    random_banks: int
-    device: torch.device
     n_threads: int
-    progress: bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where models run."""
+        return self.settings.place
 
     @property
     def key(self) -> dict[str, object]:
@@ -104,7 +106,8 @@ class Point:
         ]
         made = {key: makers[key[0]]().to(self.device) for key in keys}
         images = birds.images.contiguous(memory_format=torch.channels_last)
-        settings: dict[str, Any] = {"epochs": self.epochs, "batch_size": BATCH, "seed": self.seed}
+        how: dict[str, Any] = {"epochs": self.settings.epochs, "batch_size": BATCH, "seed": self.seed}
+        how["display_progressbar"] = self.settings.progress
         lock = Lock()
 
         def work(key: tuple[str, str], stop: Event) -> None:
@@ -115,8 +118,7 @@ class Point:
             with lock:
                 state = self._weights(name)
             if state is None:
-                more: dict[str, Any] = {"description": f"training {name}", "display_progressbar": self.progress}
-                more |= {"loss": loss, "stop": stop, **settings}
+                more: dict[str, Any] = {"description": f"training {name}", "loss": loss, "stop": stop, **how}
                 fit(network, KeptSamples(images, targets), **more)
                 with lock:
                     state = self._weights(name, network.state_dict())
@@ -142,8 +144,9 @@ class Point:
         self, train: Training, backbone: Backbone, recital: networks.Recital | None, trained: Mapping[Any, Any]
     ) -> Models:
         """Make post-hoc models of a backbone, models of trained networks, one that recites the class, random ones."""
-        data, n_classes = train.images, len(train.images.class_names)
-        embedded = embed(backbone, sample_loader(data, self.batch_size), display_progressbar=self.progress)
+        data, n_classes, settings = train.images, len(train.images.class_names), self.settings
+        loader = sample_loader(data, settings.batch_size)
+        embedded = embed(backbone, loader, display_progressbar=settings.progress)
         models: dict[str, ConceptModel] = {}
         for model, label in [(model, label) for model, some in self.rows.items() for label in some]:
             targets, name = train.targets(label), kinds.row_name(model, label)
@@ -173,5 +176,5 @@ class Point:
         )
         reciter = BottleneckCBM(backbone, recital, recital.head(), activation=None)
         models[kinds.RECITER] = reciter.eval().to(self.device)
-        names, count = data.concept_names, self.random_banks
+        names, count = data.concept_names, settings.random_banks
         return models, fit_random_models(backbone, embedded, names, n_classes, "margin", count, self.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -35,10 +35,12 @@ from quantus_concepts.painted.training import one_thread
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.options import SMALL
 from quantus_concepts.studies._models.concept_models import Known, Recital
-from quantus_concepts.studies._models.named_networks import Network, cut_network
+from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 from quantus_concepts.studies.substitution import kinds
+from quantus_concepts.studies.substitution.command import PAINTED_SIZE, Substitution
 from quantus_concepts.studies.substitution.gallery import Gallery, choose_shown_pairs, read_answers
 from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 from quantus_concepts.studies.substitution.models import Models, Point, Training
@@ -52,29 +54,27 @@ SUBSTITUTION_COLUMNS = ["model", "labels", "what", "correlation", "metric", "ite
 SUBSTITUTION_COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 
-def collect(
-    folder: RunFolder,
-    make: Callable[..., Painted | Published],
-    seeds: Sequence[int],
-    correlations: Sequence[float],
-    encoders: Sequence[str] = (),
-) -> tuple[pd.DataFrame, pd.DataFrame, Gallery | None]:
+def collect(settings: Substitution, folder: RunFolder) -> tuple[pd.DataFrame, pd.DataFrame, Gallery | None]:
     """Train and score the models of every seed and correlation, the first of which is that of the main table.
 
-    `make` makes the `Point` of a folder, seed, correlation and rows. Painted birds have a gallery, of the first seed.
-    Beside the numbers the scores of images of the main table are returned.
+    Painted birds have a gallery, of the first seed. Beside the numbers the scores of images of the main table are
+    returned.
     """
+    kind = Painted if settings.data == "painted" else Published
+    seeds, correlations = range(settings.seed, settings.seed + settings.seeds), settings.all_correlations
     points = [(seed, correlation) for seed in seeds for correlation in correlations]
     frames, of_images, gallery, n_threads = [], [], None, torch.get_num_threads()
     for number, (seed, correlation) in enumerate(points):
         main = correlation == correlations[0]
         rows = kinds.ROWS if main else kinds.CURVE
-        point = make(folder=folder, seed=seed, correlation=correlation, rows=rows, n_threads=n_threads)
-        if point.progress:
+        point = kind(
+            folder=folder, settings=settings, seed=seed, correlation=correlation, rows=rows, n_threads=n_threads
+        )
+        if settings.progress:
             with hide_bars():
                 typer.echo(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})", err=True)
         # An unknown name raises before any work.
-        loaded = {name: as_encoder(name, device=point.device) for name in encoders if main}
+        loaded = {name: as_encoder(name, device=point.device) for name in settings.encoder_names if main}
         # On one thread no number depends on how many cores there are.
         with one_thread() if point.trains else nullcontext():
             scores = folder.cached(f"scores {seed} {correlation:g}", point.key, partial(point.scores, loaded))
@@ -97,18 +97,15 @@ def collect(
 class Painted(Point):
     """Painted birds, and the models that are trained on them."""
 
-    n_train: int
-    n_test: int
-    #: Settings of `PaintedBirds`.
-    birds: Mapping[str, Any]
     trains = True
 
     @cached_property
     def data(self) -> tuple[Training, KeptImages, KeptPairs]:
         """Birds to train on, birds to test on, and those with one attribute replaced."""
-        birds: dict[str, Any] = {**self.birds, "seed": self.seed, "correlation": self.correlation}
-        (train,) = painted_birds((birds | {"split": "train"}, 0, self.n_train), display_progressbar=self.progress)
-        test = PaintedBirds(self.n_test, "test", keep=True, **birds)
+        drawn, settings = self.settings.birds, self.settings
+        birds = drawn.birds(settings.image_size or PAINTED_SIZE, self.seed) | {"correlation": self.correlation}
+        (train,) = painted_birds((birds | {"split": "train"}, 0, drawn.n_train), display_progressbar=settings.progress)
+        test = PaintedBirds(drawn.n_test, "test", keep=True, **birds)
         training = Training(train, (train.class_concepts >= 0.5).float(), train.class_concepts)
         return training, KeptImages(test), KeptPairs(PaintedSubstitutions(test, seed=self.seed))
 
@@ -129,14 +126,14 @@ class Painted(Point):
 
     def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
         """Score all models."""
-        models, networks = self.models
-        pairs, seen = _loader(self.data[2], self.batch_size), sample_loader(self.data[1], self.batch_size)
-        scores = _score(models, pairs, seen, self.progress)
+        (models, networks), settings = self.models, self.settings
+        pairs, seen = _loader(self.data[2], settings.batch_size), sample_loader(self.data[1], settings.batch_size)
+        scores = _score(models, pairs, seen, settings.progress)
         # The class of a concept embedding model does not follow from its values: it is the network's own.
         own = {kinds.row_name(*key): network for key, network in networks.items() if key[0] == kinds.EMBEDDING}
         scores = scores[~(scores["model"].isin(list(own)) & (scores["metric"] == "class kept"))]
         kept = [_class_kept(name, network, pairs) for name, network in own.items()]
-        return pd.concat([scores, *kept, *_score_encoders(encoders, pairs, self.progress)], ignore_index=True)
+        return pd.concat([scores, *kept, *_score_encoders(encoders, pairs, settings.progress)], ignore_index=True)
 
     def gallery(self) -> Gallery:
         """Return some substitutions and what models say of them, from the cache where it has them."""
@@ -156,24 +153,18 @@ class Painted(Point):
 class Published(Point):
     """The images of SUB, and models that are fitted to the training images of CUB; T_A and T on its test images."""
 
-    root: Path
-    cub_root: Path
-    per_pair: int | None
-    image_size: int | None
-    #: Returns the network that is cut and used as it is; None trains the small networks.
-    load: Callable[[], Network] | None
-    layer: str | None
-    cbm: Path | None
-
     @property
     def trains(self) -> bool:
         """Whether small networks are trained."""
-        return self.load is None
+        return self.settings.network == SMALL
 
     @cached_property
     def network(self) -> Network:
         """The network that is cut, with its normalisation."""
-        return SMALL_NETWORK if self.load is None else self.load()
+        settings = self.settings
+        if self.trains:
+            return SMALL_NETWORK
+        return load_network(settings.network, settings.weights, **settings.normalised)
 
     @property
     def key(self) -> dict[str, object]:
@@ -182,15 +173,16 @@ class Published(Point):
 
     def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
         """Score all models."""
-        network = self.network
-        size = self.image_size or network.image_size or IMAGE_SIZE
+        network, settings = self.network, self.settings
+        size = settings.image_size or network.image_size or IMAGE_SIZE
         transform = default_transform(size, network.mode, network.mean, network.std)
         train, test = (
-            CUB200(self.cub_root, split, transform=transform, class_concepts="majority") for split in ("train", "test")
+            CUB200(settings.cub_root or "", split, transform=transform, class_concepts="majority")
+            for split in ("train", "test")
         )
-        sub = SUB(self.root, cub=train, transform=transform, per_pair=self.per_pair)
+        sub = SUB(settings.root or "", cub=train, transform=transform, per_pair=settings.per_pair)
         self.folder.note(f"Data: {sub!r}, at {size} px ({network.mode}). Backbone: {network.source}.")
-        if self.load is None:
+        if self.trains:
             # Six thousand small images of 8 bits fit into memory.
             training = Training.of_marks(train, KeptImages(train))
             networks = self.train(training)
@@ -199,22 +191,23 @@ class Published(Point):
             models = self.fit(training, small_backbone(small), recital, networks)
         else:
             models = self._fitted(network, train, sub[0].image)
-        seen = sample_loader(test, self.batch_size)
-        scores = _score(models, _loader(sub, self.batch_size), seen, self.progress)
+        seen = sample_loader(test, settings.batch_size)
+        scores = _score(models, _loader(sub, settings.batch_size), seen, settings.progress)
         if not encoders:
             return scores
         # Without the transform: encoders prepare images themselves.
-        plain = SUB(self.root, cub=train, per_pair=self.per_pair)
-        tables = _score_encoders(encoders, _loader(plain, self.batch_size), self.progress)
+        plain = SUB(settings.root or "", cub=train, per_pair=settings.per_pair)
+        tables = _score_encoders(encoders, _loader(plain, settings.batch_size), settings.progress)
         return pd.concat([scores, *tables], ignore_index=True)
 
     def _fitted(self, network: Network, train: CUB200, image: Tensor) -> Models:
         """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
         network.module.to(self.device)
-        backbone, maps = cut_network(network, self.layer, image[None].to(self.device))
+        backbone, maps = cut_network(network, self.settings.layer, image[None].to(self.device))
         self.folder.note(f"Maps of the backbone: {maps}.")
         # Before anything is fitted: a file that cannot be used raises now.
-        saved = {} if self.cbm is None else {kinds.SAVED: saved_model(self.cbm, backbone, network, train)}
+        cbm = self.settings.cbm
+        saved = {} if cbm is None else {kinds.SAVED: saved_model(cbm, backbone, network, train)}
         self.rows = {kinds.POST_HOC: self.rows[kinds.POST_HOC]}
         models, random = self.fit(Training.of_marks(train, train), backbone, None, {})
         return models | saved, random

@@ -15,6 +15,7 @@ from block_sources import Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies.attribution.command import Attribution
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.study import COMMONALITIES, Scoring, model_name, score_commonality
 from reference import attribution as reference
@@ -94,7 +95,7 @@ def outcome(data, models):
     """Curves, accuracies and gallery of three methods, and the notes of the run."""
     methods = {"contributions": contributions, "blue only": blue_only, "fails": fails}
     with TemporaryDirectory() as root, RunFolder("test", {}, Path(root, "out")) as folder:
-        scoring = Scoring(methods, n_relative=10, batch_size=4, seed=1)
+        scoring = Scoring(methods, Attribution(n_relative=10, batch_size=4, seed=1, device="cpu", progress=False))
         return *score_commonality(folder, data, models, scoring), folder.notes
 
 

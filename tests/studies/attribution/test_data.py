@@ -14,7 +14,8 @@ from fixtures_attribution import OBJECTS, SCENES, write_coco, write_folders
 from quantus_concepts.datasets import CutoutFolder, SceneFolder, write_bam
 from quantus_concepts.datasets.scenes.arranged import Interleaved, PlacedObjects
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, Wanted, load_data
+from quantus_concepts.studies.attribution.command import Attribution
+from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, load_data
 from quantus_concepts.studies.attribution.study import Scoring, score_change
 
 
@@ -33,10 +34,9 @@ def files(tmp_path_factory) -> Path:
 
 
 def load(kind: str, size: int = 64, seed: int = 0, n: tuple[int, int] = (3, 2), **given: object) -> AttributionData:
-    files = {name: given.pop(name, None) for name in ("objects", "annotations", "scenes", "root")}
     share = 0.25 if kind != "painted" else 0.1
-    wanted = Wanted(image_size=size, seed=seed, n_train=n[0], n_test=n[1], test_share=share, **given)
-    return load_data(kind, files, wanted)
+    how = {"image_size": size, "seed": seed, "n_train": n[0], "n_test": n[1], "test_share": share}
+    return load_data(Attribution(data=kind, **how, **given))
 
 
 def load_folders(files: Path, **changes: object) -> AttributionData:
@@ -147,7 +147,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     settings = {"n_per_pair": 2, "image_size": SIZE, "split": "test", "test_share": 0.4}
     data = Interleaved(PlacedObjects(Blocks(), Plains(), **settings, **CHANGES["centre"]))
     models = {"f_o": Reads(data, 0, wrong=2), "f_s": Reads(data, 2)}
-    scoring = Scoring({"red": red}, n_images=10, batch_size=3)
+    scoring = Scoring({"red": red}, Attribution(n_images=10, batch_size=3, device="cpu", progress=False))
     with RunFolder("test", {}, tmp_path / "out") as folder:
         table = score_change(folder, "centre", data, models, scoring)
     # 1 inside the object under the one, 0 under the other, in nine of ten images

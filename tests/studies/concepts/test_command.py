@@ -31,7 +31,8 @@ from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command
-from quantus_concepts.studies.concepts.data import Source, load_concept_data
+from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts.data import load_concept_data
 from quantus_concepts.studies.concepts.models import SeedModels
 from quantus_concepts.studies.concepts.pictures import SeedPictures
 from quantus_concepts.studies.concepts.scores import SeedScores
@@ -201,14 +202,8 @@ def test_the_official_cub_layout_with_the_papers_numbers_beside_ours(tmp_path):
 
 def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
     monkeypatch.setattr(loading, "PAINTED_AT_ONCE", 12)
-    source = Source(
-        data="painted",
-        min_images=1,
-        image_size=32,
-        painted=Painted(n_train=27, n_test=10, n_classes=5),
-        seeds=range(2),
-    )
-    _, together = load_concept_data(source, None)
+    settings = Concepts(min_images=1, image_size=32, painted=Painted(n_train=27, n_test=10, n_classes=5), seeds=2)
+    _, together = load_concept_data(settings, None)
     # Other birds of the same classes, with a truth of their own.
     birds = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
     later = PaintedBirds(27, image_size=32, n_classes=5, first=30)
@@ -223,7 +218,7 @@ def test_truth_of_cgim_is_from_images_that_fitted_no_directions(tmp_path, painte
     drawn = Painted(n_train=20, n_test=10, n_classes=5) if painted else None
     files = {} if painted else {"root": tmp_path / "fruit", "concepts": str(tmp_path / "concepts.csv")}
     kind = "painted" if painted else "folder"
-    (data,) = load_concept_data(Source(data=kind, min_images=1, image_size=32, painted=drawn, **files), None)
+    (data,) = load_concept_data(Concepts(data=kind, min_images=1, image_size=32, painted=drawn, seeds=1, **files), None)
     for images, truth in ((data.test, data.class_concepts), (data.train, data.training_concepts)):
         members = torch.nn.functional.one_hot(images.labels, data.n_classes).float()
         torch.testing.assert_close(truth, members.T @ images.concept_labels / members.sum(0)[:, None])
@@ -248,13 +243,13 @@ def cub(tmp_path):
     return root
 
 
-def cub_source(**changed):
-    return Source(**{"data": "cub", "root": Path("CUB_200_2011"), "min_images": 1} | changed)
+def cub_settings(**changed):
+    return Concepts(**{"data": "cub", "root": Path("CUB_200_2011"), "min_images": 1} | changed)
 
 
 def test_truth_stays_aligned_with_the_concepts_that_are_left(cub):
-    source = cub_source(concepts=PATTERNS, min_images=3, image_size=32)
-    (data,) = load_concept_data(source, load_network("network.py:model"))
+    settings = cub_settings(concepts=PATTERNS, min_images=3, image_size=32)
+    (data,) = load_concept_data(settings, load_network("network.py:model"))
     full = CUB200(cub, "train", concepts=["has_wing_*", "has_bill_shape::dagger"])
     counts = full.concept_labels.sum(0)
     learnable = torch.nonzero(torch.minimum(counts, 6 - counts) >= 3).flatten().tolist()
@@ -293,11 +288,11 @@ def test_concepts_left_out_are_undefined_in_results(cub):
 
 
 def test_a_file_says_for_which_size_its_network_is_made(cub):
-    (data,) = load_concept_data(cub_source(), load_network("network.py:model"))
+    (data,) = load_concept_data(cub_settings(), load_network("network.py:model"))
     assert data.train[0].image.shape == (3, 224, 224)
     assert any("does not say for which size" in note for note in data.notes)
     (cub.parent / "network.py").write_text(NETWORK + "\nIMAGE_SIZE = 48\n")
-    (data,) = load_concept_data(cub_source(), load_network("network.py:model"))
+    (data,) = load_concept_data(cub_settings(), load_network("network.py:model"))
     assert data.train[0].image.shape == (3, 48, 48)
     assert not any("which size" in note for note in data.notes)
 
@@ -329,7 +324,7 @@ def test_refusals(tmp_path, arguments, message, capsys):
 
 
 def test_the_folder_of_cub_is_looked_at_before_weights_are_downloaded(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("quantus_concepts.studies.concepts.models.load_backbone", lambda *_: pytest.fail("downloaded"))
+    monkeypatch.setattr("quantus_concepts.studies.concepts.rivals.load_network", lambda *_: pytest.fail("downloaded"))
     (tmp_path / "wrong").mkdir()
     arguments = ["benchmark", "concepts", "--no-progress", "--data", "cub", "--root", "wrong"]
     check_command(arguments, "`root` to be the folder of CUB-200-2011 but found neither wrong/images.txt", capsys)
@@ -346,7 +341,8 @@ def test_help_shows_what_a_user_of_own_data_needs_and_names_the_rest(capsys):
     assert main(["benchmark", "concepts", "--help"]) == 0
     shown, _, further = capsys.readouterr().out.partition("Further options")
     options = {*re.findall(r"--[a-zA-Z][\w-]*", shown.partition("Options")[2] + further.partition("Data")[2])}
-    assert len(command.SHOWN) <= 20
-    assert {option_name(name) for name in command.SHOWN} <= options
+    names = Concepts.shown.split()
+    assert len(names) <= 20
+    assert {option_name(name) for name in names} <= options
     assert main(["benchmark", "concepts", "--painted", "help"]) == 0
     assert "n_classes=20  Classes." in capsys.readouterr().out

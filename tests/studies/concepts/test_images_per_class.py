@@ -13,7 +13,8 @@ from golden.runs import smaller
 from quantus_concepts.datasets import ConceptFolder
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts.data import Source, same_images
+from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts.data import same_images
 
 RUN = "benchmark concepts --data folder --root fruit --concepts concepts.csv --backbone network.py:model --min-images 1"
 
@@ -25,8 +26,8 @@ def test_each_class_has_so_many_images_drawn_with_the_seed(tmp_path, monkeypatch
     folder = {"data": "folder", "root": Path("fruit"), "concepts": "concepts.csv", "parts": Path("parts.csv")}
     drawn = []
     for seed in (0, 1, 0):
-        source = Source(**folder, min_images=1, images_per_class=5, seeds=range(seed, seed + 1))
-        data = same_images(source, network)
+        settings = Concepts(**folder, min_images=1, images_per_class=5, seed=seed)
+        data = same_images(settings, network)
         assert data.train.labels.bincount().tolist() == [5, 5]
         # There are four.
         assert data.test.labels.bincount().tolist() == [4, 4]

@@ -26,7 +26,8 @@ from kills import contents, raising
 from quantus_concepts.studies._models.named_networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.explain import study
-from quantus_concepts.studies.explain.study import Photographs, Source, clearest_first, split_linear, usual_photographs
+from quantus_concepts.studies.explain.command import Explain
+from quantus_concepts.studies.explain.study import Photographs, clearest_first, split_linear, usual_photographs
 from tiny_encoders import CONFIG
 
 NETWORK = """
@@ -163,12 +164,12 @@ def test_weights_that_torchvision_publishes_bring_the_names_of_their_classes(
     weights = SimpleNamespace(url=f"https://host/resnet18-{begin}.pth", meta={"categories": ["tench", "zebra"]})
     monkeypatch.setattr("torchvision.models.get_model_weights", lambda _: [weights])
     network = SimpleNamespace(family="torchvision", class_names=None)
-    assert study._class_names(network, Source("resnet18", weights="named.pth")) == ["tench", "zebra"]
+    assert study._class_names(network, Explain(backbone="resnet18", weights="named.pth")) == ["tench", "zebra"]
     Path("own.pth").write_bytes(b"own weights")
-    assert study._class_names(network, Source("resnet18", weights="own.pth")) is None
+    assert study._class_names(network, Explain(backbone="resnet18", weights="own.pth")) is None
     # Those of other libraries say themselves.
     for names in (None, ["wren", "finch"]):
-        assert study._class_names(SimpleNamespace(family="", class_names=names), Source()) == names
+        assert study._class_names(SimpleNamespace(family="", class_names=names), Explain()) == names
 
 
 def test_a_file_of_a_model(place: Path) -> None:
@@ -325,6 +326,6 @@ def test_a_file_of_which_the_normalisation_is_not_known(place: Path, capsys: pyt
         model = PostHocCBM(backbone, ConceptBank.random(3, 8, seed=1), nn.Linear(3, 2)).eval()
     model.save("model.safetensors")
     with pytest.raises(ValueError, match="--unnormalised"):
-        usual_photographs(Source(), model)
-    raw = Source(normalisation={"mean": None, "std": None, "unnormalised": True})
+        usual_photographs(Explain(), model)
+    raw = Explain(unnormalised=True)
     assert usual_photographs(raw, model) == Photographs(224)

@@ -60,7 +60,7 @@ from quantus_concepts.studies.substitution.models import Training
 from quantus_concepts.studies.substitution.report import joined_substitutions
 
 #: Painted birds that are trained on in a second.
-SMALL = "benchmark substitution --n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
+SMALL = "benchmark substitution --painted n_train=30,n_test=15,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 "
 SMALL += "--device cpu --no-progress"
 
 
@@ -246,13 +246,16 @@ def test_the_page_is_well_formed(finished):
         ("--data sub --root . --cub-root . --seeds 2", "`--seeds` has no effect"),
         ("--correlations 0,2", "`--correlations`"),
         ("--correlations half", "`--correlations`"),
-        ("--n-train 2", "Expected `--n-train` to be at least 3, an image of each class, but got 2."),
-        ("--n-classes 15 --n-concepts 4", "fewer classes (n_classes)"),
+        ("--data sub --root . --cub-root . --correlations none", "`--correlations` has no effect"),
+        ("--data sub --root . --cub-root . --painted n_train=60", "`--painted` has no effect"),
+        ("--painted n_train=2", "Expected `--painted n_train` to be at least 20, an image of each class, but got 2."),
+        ("--painted n_train=30,n_test=15,n_classes=15,n_concepts=4", "fewer classes (n_classes)"),
     ],
 )
 def test_refusals(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert main(f"{SMALL} {arguments} --out out".split()) == 2
+    refused = f"benchmark substitution --image-size 32 --epochs 1 --device cpu --no-progress {arguments} --out out"
+    assert main(refused.split()) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("Error: ") == 1
@@ -305,7 +308,8 @@ def test_the_report_of_sub_has_the_papers_numbers(sub_place):
     assert "of the file" in page
     assert "Backbone: model() of network.py" in page
     # Settings of painted birds play no role.
-    assert "<dt>n train</dt>" not in page
+    assert "<dt>painted</dt>" not in page
+    assert "<dt>correlations</dt>" not in page
     # The saved model by the library's own call.
     transform = default_transform(32, "resize", (0.5,) * 3, (0.25,) * 3)
     data = SUB("sub", cub=CUB200("CUB_200_2011", class_concepts="majority"), transform=transform)
