@@ -27,7 +27,13 @@ from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.concept_auc import concept_auc
 from quantus_concepts.functional.concepts.concept_quality import concept_quality
-from quantus_concepts.functional.concepts.interventions import intervene_values, intervention_counts, intervention_ranks
+from quantus_concepts.functional.concepts.entanglement import entanglement
+from quantus_concepts.functional.concepts.interventions import (
+    intervene_values,
+    intervention_counts,
+    intervention_ranks,
+    simulate_answers,
+)
 from quantus_concepts.functional.concepts.oracle_head import oracle_head
 from quantus_concepts.functional.concepts.part_specificity import part_specificity
 from quantus_concepts.functional.concepts.random_banks import RandomBank, random_banks
@@ -95,6 +101,7 @@ __all__ = [
     "concept_swap",
     "concept_task_leakage",
     "delete_concepts",
+    "entanglement",
     "explained_variance",
     "faithfulness",
     "find_discoveries",
@@ -130,6 +137,7 @@ __all__ = [
     "relative_contrast",
     "relevance_ranks",
     "seeds_interval",
+    "simulate_answers",
     "sparse_head_path",
     "substitution",
     "surrogate_fidelity",

@@ -40,7 +40,7 @@ KNOWS = 0.55
 NEITHER = ("negative first",)
 #: Of which less is better: they are blamed, and never praised.
 LEAKAGE = ("concept-task leakage", "inter-concept leakage")
-BLAMED = ("head gap", *LEAKAGE)
+BLAMED = ("head gap", *LEAKAGE, "concept Brier score", "concept calibration error")
 #: What says by itself whether classes or concepts are known.
 OF_KNOWLEDGE = (ACCURACY, CONCEPT_AUC, AUC_WITHIN, DIRECTIONS)
 #: The rankings that a verdict is about, fixed before looking.
@@ -62,8 +62,8 @@ RULE = {
     "over all images, since a constant added to the values, which changes no prediction, moves them.",
     "Ranking": "Fixed before looking: the effect, what a class loses without the concept, and the value beside it. The "
     "best of several rankings is partly the best by luck.",
-    "Blamed": "Head gap and leakage are blamed where they are above random banks (leakage, which has no interval, by "
-    "its number), and never praised.",
+    "Blamed": "Head gap, leakage and errors of probabilities are blamed where they are above random banks (leakage, "
+    "which has no interval, by its number), and never praised.",
     "Part specificity": "Compared with random banks and with the mean place of the part in other images, never with 0: "
     "parts lie where they lie, so a map that is the same for all images scores above or below 0, by the part that is "
     "named first. So is CLM.",

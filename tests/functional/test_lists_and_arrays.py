@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from quantus_concepts import functional as f
+from quantus_concepts.functional.concepts.concept_quality import QUALITIES
 from quantus_concepts.pasta.encoders.overlay import overlay_maps, usable_maps
 
 RNG = np.random.default_rng(0)
@@ -33,6 +34,10 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.cgim, [VALUES, TRUTH], {}),
     (f.cgim_reasons, [VALUES, TRUTH], {}),
     (f.cgim_difference, [VALUES, -VALUES, TRUTH], {}),
+    (lambda v, c: [f.concept_quality(v, c, score).float() for score in QUALITIES], [TRUTH, LABELS], {}),
+    (f.concept_quality_interval, [TRUTH, LABELS, INDICES], {"score": "calibration_error"}),
+    (lambda v, c: [f.entanglement(v, c).float()], [VALUES.T, LABELS], {}),
+    (lambda c: [f.simulate_answers(c, 0.5, 0.1)], [LABELS], {}),
     (f.completeness, [INDICES, INDICES, INDICES], {}),
     (f.concept_set_ceiling, [LABELS, INDICES], {}),
     (f.monosemanticity, [VALUES, SHARES], {}),
@@ -96,7 +101,7 @@ def test_a_mask_is_not_lost() -> None:
 
 
 def _assert_equal(result: Any, expected: Any) -> None:
-    if isinstance(expected, tuple):
+    if isinstance(expected, tuple | list):
         for part, other in zip(result, expected, strict=True):
             _assert_equal(part, other)
     else:

@@ -82,7 +82,7 @@ def test_margins_have_no_scores_of_probabilities_and_their_own_threshold() -> No
     # Random banks have no probabilities, and so no range of them.
     ranges = table[table["what"] == "random range"]
     assert set(ranges["metric"]) == {NAMES["average_precision"], NAMES["f1"]}
-    raw = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(N_CONCEPTS, 4)), CBM.head, values="raw")
+    raw = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(N_CONCEPTS, 4) + 0.1), CBM.head, values="raw")
     with pytest.raises(ValueError, match="ConceptQuality needs `threshold` for model 'm'"):
         score_concepts({"m": raw}, BATCHES, [ConceptQuality("f1")])
     table = score_concepts({"m": raw}, BATCHES, [ConceptQuality("f1")], value_threshold=0.3)

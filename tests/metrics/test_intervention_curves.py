@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts.models.interventions import Levels
 from quantus_concepts import intervention_curve, plot_interventions, score_concepts
-from quantus_concepts.functional import interval
+from quantus_concepts.functional import interval, simulate_answers
 from quantus_concepts.metrics import InterventionAccuracy
 from telling_models import Shown, TellingModel, images_showing
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
@@ -100,6 +100,62 @@ def test_the_wrong_bit_is_found_by_uncertainty_and_by_contribution():
     grouped = curve(values, groups=[0, 0, 1, 1])["value"].unstack("order").loc["true labels"]
     assert list(grouped.index) == [0, 1, 2]
     assert grouped.loc[1, "random"] > table.loc[1, "random"]
+
+
+def test_people_who_err() -> None:
+    values = noisy()
+    right = curve(values)
+    pd.testing.assert_frame_equal(curve(values, error_rate=0.0, abstention_rate=0.0), right)
+    # All wrong is the control; no answer leaves the class as it was.
+    wrong = curve(values, error_rate=1.0)["value"].unstack("labels")
+    assert wrong["true labels"].tolist() == right["value"].unstack("labels")["wrong labels"].tolist()
+    silent = curve(values, abstention_rate=1.0)["value"].unstack("labels")
+    assert (silent == silent.loc[("random", 0), "true labels"]).all(axis=None)
+    # By hand, after all answers: the class of the code that people said.
+    table = curve(values, error_rate=0.3, abstention_rate=0.2, counts=[4], orders=["random"], seed=5)
+    answers = simulate_answers(PRESENT, 0.3, 0.2, seed=5)
+    after = torch.where(answers.isnan(), values, answers)
+    expected = (decoder().head(after).argmax(1) == LABELS).float().mean().item()
+    assert table["value"].tolist()[0] == pytest.approx(expected)
+    pd.testing.assert_frame_equal(
+        curve(values, batch_size=5, error_rate=0.3, abstention_rate=0.2, counts=[4], orders=["random"], seed=5), table
+    )
+
+
+def test_half_wrong_answers_are_no_gain() -> None:
+    # Each bit of the code is there in half of the classes: answers of a coin say nothing, whatever the model knew.
+    tables = [curve(noisy(), error_rate=0.5, seed=seed)["value"].unstack("labels")["true labels"] for seed in range(40)]
+    means, before = sum(tables) / len(tables), tables[0].loc[("random", 0)]
+    gains = means - before
+    assert (gains.drop(0, level="count") < 0).all()
+    # After all of them one class of 16 is named by chance: of 1,280 draws, three standard deviations.
+    assert (means.xs(4, level="count") - 1 / 16).abs().max() < 0.025
+    # A model that knows nothing gains nothing, and loses nothing.
+    tables = [curve(torch.full((32, 4), 0.5), error_rate=0.5, orders=["random"], seed=seed) for seed in range(40)]
+    means = sum(table["value"] for table in tables) / len(tables)
+    assert (means.loc["random", "true labels"] - 1 / 16).abs().max() < 0.025
+    # Fewer errors are better.
+    last = [curve(noisy(), error_rate=rate, counts=[4])["value"].iloc[0] for rate in (0, 0.1, 0.3, 0.5)]
+    assert last == sorted(last, reverse=True)
+
+
+def test_costs_are_budgets() -> None:
+    wrong = torch.arange(32) // 4 % 4
+    values = PRESENT.float().scatter(1, wrong[:, None], 0.55 - 0.1 * PRESENT.gather(1, wrong[:, None]))
+    table = curve(values, costs=[1, 1, 3, 3], orders=["uncertainty"])["value"].unstack("labels")["true labels"]
+    # The wrong bit is asked first; in half of the images it costs 3.
+    assert table.loc["uncertainty"].to_dict() == {0: 0, 1: 0.5, 2: 0.5, 4: 1, 8: 1}
+    pd.testing.assert_frame_equal(curve(values, costs=[1, 1, 1, 1]), curve(values))
+    grouped = curve(values, groups=[0, 0, 1, 1], costs=[2, 3], counts=[1, 2, 3, 5], orders=["uncertainty"])
+    assert grouped["value"].unstack("labels")["true labels"].tolist() == [0, 0.5, 1, 1]
+    with pytest.raises(ValueError, match="`counts` to lie in"):
+        curve(values, costs=[1, 1, 1, 1], counts=[5])
+    with pytest.raises(ValueError, match="`costs` to have shape"):
+        curve(values, costs=[1, 1])
+    with pytest.raises(ValueError, match="`error_rate` to lie in"):
+        curve(values, error_rate=2)
+    with pytest.raises(ValueError, match="`abstention_rate` to lie in"):
+        curve(values, abstention_rate=2)
 
 
 def test_batches_and_the_scorer_give_the_same():

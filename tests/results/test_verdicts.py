@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from quantus_concepts.metrics.bottleneck.concept_quality import LABELS
 from quantus_concepts.results.verdicts import difference_verdict, with_verdicts
 
 
@@ -90,6 +91,8 @@ def test_what_is_blamed_is_not_praised():
     assert judged(gap, leakage) == [("above", ""), ("above", "")]
     below = [gap | {"value": 0.1, "low": 0.05, "high": 0.15}, leakage | {"value": 0.1}]
     assert judged(*below) == [("–", "less is better, and not praised")] * 2
+    errors = [below[0] | {"metric": name} for name in (LABELS["brier"], LABELS["calibration_error"])]
+    assert judged(*errors) == [("–", "less is better, and not praised")] * 2
     assert judged(gap | {"value": 0.5, "low": 0.4, "high": 0.6}) == [("within", "")]
 
 

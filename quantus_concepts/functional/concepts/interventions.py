@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts.support.checks import check_axes, check_choice, check_shape, check_whole, to_array
-from quantus_concepts.functional.arguments import Numbers, as_tensor, to_floats
+from captum_concepts.support.checks import check_axes, check_choice, check_range, check_shape, check_whole, to_array
+from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_floats
 
 #: Orders in which the concepts of an image are corrected.
 ORDERS = ("random", "uncertainty", "contribution")
@@ -164,6 +164,86 @@ def intervene_values(values: Numbers, targets: Numbers, ranks: Numbers, counts: 
     return torch.where(corrected, targets.to(values), values)
 
 
+@torch.no_grad()
+def simulate_answers(
+    concepts: Numbers, error_rate: float = 0.0, abstention_rate: float = 0.0, *, seed: int = 0, first: int = 0
+) -> Tensor:
+    """Return what people who err, or do not know, answer about concepts.
+
+    Each answer is withheld with one probability and, if given, wrong with the other, independently of all others. A
+    larger rate adds errors to those of a smaller one, so that rates can be compared on the same images.
+
+    Parameters
+    ----------
+    concepts : array_like
+        (N, L) of 0/1, the true concepts.
+    error_rate : float
+        Probability that an answer is wrong, in [0, 1]. At 1/2 answers say nothing.
+    abstention_rate : float
+        Probability that there is no answer, in [0, 1].
+    seed : int
+        Random seed.
+    first : int
+        Number of the first image, on which its answers depend, so that batches give what all images give.
+
+    Returns
+    -------
+    Tensor
+        (N, L) of 0, 1, and NaN for no answer, on the device of `concepts`.
+
+    Raises
+    ------
+    ValueError
+        If concepts are not 0/1, or a rate is out of its range.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import simulate_answers
+    >>> simulate_answers([[0, 1, 1]], error_rate=1.0)
+    tensor([[1., 0., 0.]])
+    """
+    truth = as_tensor("concepts", concepts)
+    check_axes(concepts=(truth, "N L"))
+    check_zero_one("concepts", truth)
+    check_range("error_rate", error_rate, 0, 1)
+    check_range("abstention_rate", abstention_rate, 0, 1)
+    n, n_concepts = truth.shape
+    if not error_rate and not abstention_rate:
+        return truth.float()
+    draws = torch.from_numpy(_draws(seed, first, n, 2 * n_concepts, "answers"))
+    is_wrong, is_withheld = draws[:, :n_concepts] < error_rate, draws[:, n_concepts:] < abstention_rate
+    answers = torch.where(is_wrong.to(truth.device), 1 - truth.float(), truth.float())
+    return answers.masked_fill(is_withheld.to(truth.device), torch.nan)
+
+
+@torch.no_grad()
+def spent_ranks(ranks: Tensor, costs: Numbers, groups: Numbers | None) -> Tensor:
+    """Return ranks (N, L) in units of cost: those below a budget are of the first answers that it pays for."""
+    member, prices = (
+        checked_groups(groups, ranks.shape[1]),
+        torch.from_numpy(checked_costs(costs, groups, ranks.shape[1])),
+    )
+    concept_of = torch.zeros_like(prices).scatter_(0, member, torch.arange(len(member)))
+    sequence = ranks[:, concept_of.to(ranks.device)].argsort(1)
+    spent = prices.to(ranks.device)[sequence].cumsum(1)
+    return torch.empty_like(spent).scatter_(1, sequence, spent)[:, member.to(ranks.device)] - 1
+
+
+def checked_costs(costs: Numbers | None, groups: Numbers | None, n_concepts: int) -> np.ndarray:
+    """Return the cost of each group of concepts (G,), whole numbers from 1, or raise."""
+    n_groups = int(checked_groups(groups, n_concepts).max()) + 1
+    if costs is None:
+        return np.ones(n_groups, dtype=np.int64)
+    numbers = to_array("costs", costs)
+    check_shape("costs", numbers, ("G",), (n_groups,))
+    if numbers.dtype.kind not in "iu" or (numbers < 1).any():
+        raise ValueError(
+            f"Expected argument `costs` to hold whole numbers from 1, one for each group, but got {numbers[:8]}. "
+            "Choose a smaller unit."
+        )
+    return numbers.astype(np.int64)
+
+
 def checked_groups(groups: Numbers | None, n_concepts: int) -> Tensor:
     """Return the group of each concept, (L,) of int64 from 0 without a gap, or raise."""
     if groups is None:
@@ -176,10 +256,11 @@ def checked_groups(groups: Numbers | None, n_concepts: int) -> Tensor:
 
 
 @lru_cache(maxsize=4)
-def _draws(seed: int, first: int, n: int, n_groups: int) -> np.ndarray:
+def _draws(seed: int, first: int, n: int, size: int, what: str = "") -> np.ndarray:
     # A generator for each image takes its time, and models that are scored together ask for the same.
-    draws = [np.random.default_rng([seed, first + image]).random(n_groups) for image in range(n)]
-    return np.array(draws).reshape(n, n_groups)
+    stream = [*what.encode()]
+    draws = [np.random.default_rng([seed, first + image, *stream]).random(size) for image in range(n)]
+    return np.array(draws).reshape(n, size)
 
 
 def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Numbers) -> Tensor:

@@ -17,15 +17,17 @@ from torch import Tensor, nn
 
 from captum_concepts.models.interventions import Levels, check_value_levels
 from captum_concepts.pictures.gallery import TextFigure, figure_of
-from captum_concepts.support.checks import as_list, check_choice, check_shape, check_whole
+from captum_concepts.support.checks import as_list, check_choice, check_range, check_shape, check_whole
 from captum_concepts.support.running import at_least_float32
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.interventions import (
     ORDERS,
-    checked_groups,
+    checked_costs,
     intervene_values,
     intervention_counts,
     intervention_ranks,
+    simulate_answers,
+    spent_ranks,
 )
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.leakage import OfValues
@@ -52,10 +54,15 @@ class InterventionAccuracy(OfValues):
     same with every answer turned into its opposite, and of baseline models one order and right answers.
     `intervention_curve` gives these numbers alone.
 
+    People err: `error_rate` and `abstention_rate` simulate it (`functional.simulate_answers`). After Chauhan et al.
+    (2023), "Interactive Concept Bottleneck Models", a group of concepts has a cost, and numbers of answers are then
+    budgets. The order does not know which answers are wrong, and one by uncertainty may lose to a random one.
+
     Parameters
     ----------
     counts : sequence of int, optional
-        After how many answers; by default 0, 1, 2, 4, ... and all (`functional.intervention_counts`).
+        After how many answers; by default 0, 1, 2, 4, ... and all (`functional.intervention_counts`). With `costs`
+        budgets: groups are asked about in order, until the next one costs more than is left.
     orders : sequence of str
         Order in which the concepts of an image are corrected: "random", "uncertainty" or "contribution".
     groups : array_like, optional
@@ -71,6 +78,12 @@ class InterventionAccuracy(OfValues):
         may have it under this name.
     labels : array_like, optional
         (N,) true classes; ``y_batch`` of a call if None.
+    error_rate : float
+        Probability that an answer is wrong.
+    abstention_rate : float
+        Probability that there is no answer: the value stays, and the question is paid for.
+    costs : array_like, optional
+        (G,) of int from 1: the cost of each group, or concept without `groups`, in a unit of your choice.
     **quantus : Unpack[QuantusArguments]
         What every Quantus metric takes, by keyword; no attribution enters.
 
@@ -113,6 +126,9 @@ class InterventionAccuracy(OfValues):
         seed: int = 0,
         concept_labels: Numbers | None = None,
         labels: Numbers | None = None,
+        error_rate: float = 0.0,
+        abstention_rate: float = 0.0,
+        costs: Numbers | None = None,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set orders and numbers of answers. A score of 1 says that the class is right after every answer.
@@ -125,7 +141,10 @@ class InterventionAccuracy(OfValues):
         if not len(orders) or (counts is not None and not len(as_list("counts", counts))):
             raise ValueError("Expected arguments `orders` and `counts` to hold at least one value but one is empty.")
         self.counts = None if counts is None else tuple(check_whole("counts", count, 0) for count in counts)
-        self.orders, self.groups = tuple(orders), groups
+        self.orders, self.groups, self.costs = tuple(orders), groups, costs
+        check_range("error_rate", error_rate, 0, 1)
+        check_range("abstention_rate", abstention_rate, 0, 1)
+        self.error_rate, self.abstention_rate = error_rate, abstention_rate
         # Of one model, once `for_model` has chosen it.
         self.levels: Any = levels
         self.seed, self._answers = check_whole("seed", seed, 0), ("", col.WRONG_LABELS)
@@ -186,12 +205,17 @@ class InterventionAccuracy(OfValues):
             theta = rows.theta[predicted] if rows.theta is not None else head_gradient(head, values, predicted)
             options["weights"] = theta.to(at_least_float32(values).dtype)
         names, columns, ranks = list[tuple[str, int, str]](), [], dict[str, Tensor]()
+        rates: dict[str, Any] = {"error_rate": self.error_rate, "abstention_rate": self.abstention_rate}
+        answers = simulate_answers(present, **rates, seed=self.seed, first=first)
         for answer in self._answers:
-            targets = torch.where(~present if answer else present, high, low)
+            shown = ~present if answer else answers > 0.5
+            targets = torch.where(answers.isnan(), values, torch.where(shown, high, low))
             for order in self.orders:
                 if order not in ranks or order == "contribution":
                     # The others do not depend on the answers.
                     ranks[order] = intervention_ranks(order, values, targets, **options)
+                    if self.costs is not None:
+                        ranks[order] = spent_ranks(ranks[order], self.costs, self.groups)
                 after = intervene_values(values, targets, ranks[order], counts)
                 # One call for all counts: a call of a head costs more than its product.
                 classes = head_logits(head, after.flatten(0, 1)).argmax(1).view(len(counts), -1)
@@ -201,11 +225,11 @@ class InterventionAccuracy(OfValues):
 
     def _counts_of(self, n_concepts: int) -> Sequence[int]:
         """Return after how many answers, or raise where there are not as many to give."""
-        n_groups = int(checked_groups(self.groups, n_concepts).max()) + 1
+        total = int(checked_costs(self.costs, self.groups, n_concepts).sum())
         if self.counts is None:
-            return intervention_counts(n_groups)
+            return intervention_counts(total)
         for count in self.counts:
-            check_whole("counts", count, 0, n_groups)
+            check_whole("counts", count, 0, total)
         return self.counts
 
 
@@ -293,5 +317,5 @@ def _draw(panel: Axes, rows: pd.DataFrame) -> None:
     panel.set_xticks(counts, [str(count) for count in counts], fontsize=8)
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_ylim(-2, 102)
-    panel.set_xlabel("concepts answered by people")
+    panel.set_xlabel("concepts answered by people, or their cost")
     panel.grid(axis="y", color="#E4E4E4", linewidth=0.8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -35,6 +36,9 @@ def intervention_curve(
     levels: ModelLevels | None = None,
     value_threshold: Thresholds = None,
     seed: int = 0,
+    error_rate: float = 0.0,
+    abstention_rate: float = 0.0,
+    costs: Numbers | None = None,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:
     """Return the class accuracy of concept models over the number of concepts that people correct.
@@ -56,7 +60,8 @@ def intervention_curve(
     labels : array_like, optional
         (N,), likewise.
     counts : sequence of int, optional
-        After how many answers; by default 0, 1, 2, 4, ... and all (`functional.intervention_counts`).
+        After how many answers; by default 0, 1, 2, 4, ... and all (`functional.intervention_counts`). With `costs`
+        budgets: groups are asked about in order, until the next one costs more than is left.
     orders : sequence of str
         Order in which the concepts of an image are corrected: "random", "uncertainty" or "contribution"
         (`functional.intervention_ranks`; the last one needs the answers to choose, and is an upper bound).
@@ -69,7 +74,13 @@ def intervention_curve(
         Value at which a concept is as likely there as not, for "uncertainty"; by default the middle of the levels.
         It is 0 for margins.
     seed : int
-        Random seed of the random order, which is another one for each image.
+        Random seed of the random order, which is another one for each image, and of errors.
+    error_rate : float
+        Probability that an answer is wrong (`functional.simulate_answers`).
+    abstention_rate : float
+        Probability that there is no answer: the value stays, and the question is paid for.
+    costs : array_like, optional
+        (G,) of int from 1: the cost of each group, or concept without `groups`, in a unit of your choice.
     display_progressbar : bool
         Whether a bar shows the batches.
 
@@ -88,7 +99,8 @@ def intervention_curve(
     """
     models = check_concept_models("model", model)
     check_threshold("value_threshold", value_threshold, [*models])
-    metric = InterventionAccuracy(counts, orders, groups, levels, seed)
+    people: dict[str, Any] = {"error_rate": error_rate, "abstention_rate": abstention_rate, "costs": costs}
+    metric = InterventionAccuracy(counts, orders, groups, levels, seed, **people)
     truth_of = TruthLookup(loader, models.values())
     given = {
         "labels": truth_of.argument("labels", labels, to_classes),
