@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
     from quantus_concepts.metrics.concepts.completeness import Completeness
+    from quantus_concepts.metrics.concepts.concept_regions import ConceptRegions
     from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, plot_interventions
     from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage, InterconceptLeakage
     from quantus_concepts.metrics.concepts.oracle_head import OracleHead
@@ -50,6 +51,7 @@ __all__ = [
     "Completeness",
     "ConceptAUC",
     "ConceptPredictions",
+    "ConceptRegions",
     "ConceptSetCeiling",
     "ConceptTaskLeakage",
     "Faithfulness",
