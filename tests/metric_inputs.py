@@ -80,6 +80,7 @@ def metric_arguments(images: np.ndarray, rng: np.random.Generator) -> dict[str, 
         "scorer": Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)),
         "encoder": PoolingEncoder(),
         "embeddings": np.random.default_rng(1).normal(size=(n, 7)),
+        "regions": np.random.default_rng(2).random((n, 3, size, size)) < 0.2,
         "network_classes": predicted(TinyConceptModel(), images),
     }
 

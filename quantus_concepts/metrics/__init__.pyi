@@ -7,6 +7,7 @@ from .concepts.cem import CEM as CEM
 from .concepts.cgim import CGIM as CGIM
 from .concepts.clm import CLM as CLM
 from .concepts.completeness import Completeness as Completeness
+from .concepts.concept_regions import ConceptRegions as ConceptRegions
 from .concepts.interventions import InterventionAccuracy as InterventionAccuracy
 from .concepts.interventions import plot_interventions as plot_interventions
 from .concepts.leakage import ConceptSetCeiling as ConceptSetCeiling

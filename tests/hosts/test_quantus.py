@@ -109,6 +109,7 @@ def image_inputs(model: nn.Module) -> Inputs:
         "encoder": PoolingEncoder(),
         "class_names": ["even", "odd"] * 5,
         "embeddings": np.random.default_rng(1).normal(size=(N, 7)),
+        "regions": np.random.default_rng(2).random((N, 3, SIDE, SIDE)) < 0.2,
     }
     truth["network_classes"] = np.where(np.arange(N) < 1, 0, predicted(model, images))
     return Inputs(model, images, predicted(model, images), masks, truth)

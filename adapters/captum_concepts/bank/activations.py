@@ -1,4 +1,4 @@
-"""Concept directions without labels: a non-negative factorisation of activations."""
+"""Concept directions without labels: a factorisation of activations, or the centres of their clusters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,23 @@ from torch import Tensor, nn
 from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.support.checks import check_finite, check_whole, to_tensor
-from captum_concepts.support.running import evaluation_mode, floating_images, import_sklearn, keep_numpy_state, to_model
+from captum_concepts.support.running import (
+    evaluation_mode,
+    floating_images,
+    import_sklearn,
+    keep_numpy_state,
+    to_model,
+    warn_user,
+)
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone
 
 #: Largest number of places of the maps, drawn evenly over images.
 MAX_PLACES = 50_000
+#: How directions are found: for activations of at least 0, and for those of any sign.
+NMF, KMEANS = "nmf", "kmeans"
+METHODS = (NMF, KMEANS)
 
 
 def fit_activations(
@@ -30,14 +40,20 @@ def fit_activations(
     batch_size: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Factorise the activations of images into the directions of a bank, with boundaries through the mean embedding."""
+    """Find directions in the activations of images, with boundaries through the mean embedding."""
     check_whole("n_concepts", n_concepts, 1)
     features, pooling = resolve_stages(backbone, pool, maps, "backbone")
     places, embeddings, _ = activations(features, pooling, images, batch_size)
     check_finite("images", places)
-    cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
+    method = NMF if (places >= 0).all() else KMEANS
+    if method == KMEANS:
+        warn_user(
+            "Some activations are below 0, as those of a network without a ReLU: the directions lead to the centres of "
+            "clusters (K-means), in place of a non-negative factorisation."
+        )
+    cavs = nn.functional.normalize(factorise(places, n_concepts, seed, method), dim=1)
     names = [f"concept {number}" for number in range(1, n_concepts + 1)]
-    settings = {"method": "nmf", "seed": int(seed), "places": len(places)}
+    settings = {"method": method, "seed": int(seed), "places": len(places)}
     return {"cavs": cavs, "intercepts": -cavs @ embeddings.mean(0), "names": names, "settings": settings}
 
 
@@ -74,19 +90,24 @@ def activations(
     return Activations(all_places[::stride], all_embeddings, owners[::stride])
 
 
-def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
-    """Return directions (L, d) of a non-negative matrix factorisation of places (n, d)."""
-    if (places < 0).any():
-        raise ValueError(
-            "Expected activations of at least 0, as after a ReLU, for method='nmf' but some are negative. Cut the "
-            "network behind a ReLU."
-        )
+def factorise(places: Tensor, n_concepts: int, seed: int, method: str) -> Tensor:
+    """Return directions (L, d) of places (n, d).
+
+    Those of a non-negative matrix factorisation, or from the mean to the centre of each cluster of K-means: of
+    activations of any sign 0 means nothing.
+    """
     if n_concepts > min(places.shape):
         raise ValueError(
             f"Expected argument `n_concepts` to be at most {min(places.shape)}, the rank of the activations, but got "
             f"{n_concepts}."
         )
     with keep_numpy_state():
-        nmf = import_sklearn("decomposition").NMF
-        model = nmf(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
-    return torch.from_numpy(model.components_).to(places)
+        if method == KMEANS:
+            centred = (places - places.mean(0)).numpy()
+            kmeans = import_sklearn("cluster").KMeans
+            directions = kmeans(n_concepts, n_init=1, random_state=seed).fit(centred).cluster_centers_
+        else:
+            nmf = import_sklearn("decomposition").NMF
+            model = nmf(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
+            directions = model.components_
+    return torch.from_numpy(directions).to(places)

@@ -369,7 +369,10 @@ class ConceptBank:
         """Find concepts without labels: directions that the activations of images are made of.
 
         The non-negative matrix factorisation (NMF) of CRAFT (Fel et al. 2023), over all places of the maps, by
-        scikit-learn; `show_top_images` shows what each detects. Boundaries go through the mean embedding.
+        scikit-learn. If activations are below 0, as those of ViT, ConvNeXt or EfficientNet, which have no ReLU before
+        their classes, the directions lead from the mean to the centres of clusters (K-means, as in ACE, Ghorbani et al.
+        2019); a warning says so, and ``bank.settings["method"]``. `show_top_images` shows what each detects. Boundaries
+        go through the mean embedding.
 
         Parameters
         ----------
@@ -386,7 +389,7 @@ class ConceptBank:
         batch_size : int
             Batch size.
         seed : int
-            Random seed of the factorisation.
+            Random seed of the factorisation or of the clusters.
 
         Returns
         -------
@@ -396,7 +399,7 @@ class ConceptBank:
         Raises
         ------
         ValueError
-            If there are no images, activations are below 0 or not finite, or there are fewer dimensions than concepts.
+            If there are no images, activations are not finite, or there are fewer dimensions than concepts.
 
         Examples
         --------
