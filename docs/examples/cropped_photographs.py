@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from skimage import data
 from sklearn.datasets import load_sample_image
@@ -94,3 +95,16 @@ def paste_bricks(
         )
         mask[row : row + 48, column : column + 48] = True
     return images, masks
+
+
+def crops_of_classes(
+    n: int = 50, size: int = 96, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `n` crops of each of four photographs (4 n, 3, size, size), in [0, 1], and their classes (4 n,)."""
+    rng = np.random.default_rng(seed)
+    names = ("bricks", "cat", "flower", "temple")
+    crops = np.stack(
+        [crop(PHOTOGRAPHS[name], size, rng) for name in names for _ in range(n)]
+    )
+    images = torch.tensor(crops).permute(0, 3, 1, 2).float() / 255
+    return images, torch.arange(4).repeat_interleave(n)
