@@ -11,6 +11,8 @@ from PIL import Image
 from skimage import data
 from sklearn.datasets import load_sample_image
 
+from quantus_concepts.datasets import PaintedObjects
+
 #: Photographs (H, W, 3) of uint8 by name.
 PHOTOGRAPHS = {
     "cat": data.chelsea(),
@@ -108,3 +110,18 @@ def crops_of_classes(
     )
     images = torch.tensor(crops).permute(0, 3, 1, 2).float() / 255
     return images, torch.arange(4).repeat_interleave(n)
+
+
+def write_objects_and_scenes(objects: str = "objects", scenes: str = "scenes") -> None:
+    """Write crops of four photographs, a folder each, and painted objects of four classes with their masks (RGBA)."""
+    names = ("temple", "flower", "cat", "coffee")
+    write_crops(scenes, {name: [PHOTOGRAPHS[name]] for name in names}, 40, 128)
+    painted = PaintedObjects(30)
+    for number in range(len(painted)):
+        name = painted.class_names[painted.labels[number]]
+        pixels, mask = painted[number]
+        if name in ("car", "fish", "key", "umbrella"):
+            folder = Path(objects, name)
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = np.dstack([pixels, 255 * mask.astype(np.uint8)])
+            Image.fromarray(pixels).save(folder / f"{number:03}.png")
