@@ -18,7 +18,7 @@ from quantus_concepts.studies._kit.study import Settings, command_of
 N_CLASSES, NAMED = 10, (1, 2, 3)
 
 
-# command.py: in a package it loads nothing heavy, and `run` imports the functions below, so that --help answers at once
+# settings.py
 @dataclass(frozen=True, kw_only=True)
 class Presence(Settings):
     """Count how often a concept model names concepts that the image shows.
@@ -40,11 +40,6 @@ class Presence(Settings):
     def check(self) -> None:
         """Raise ValueError for too few birds, before the folder is opened."""
         kit.check_birds(N_CLASSES, None, {"--n-train": self.n_train, "--n-test": self.n_test})
-
-    def run(self, folder: RunFolder) -> None:
-        """Write the report into the folder."""
-        frame = collect(self, folder)
-        write_report(folder, frame, report(frame))
 
 
 # study.py
@@ -100,5 +95,13 @@ def report(frame: pd.DataFrame) -> Report:
     )
 
 
+# command.py: in a package the functions above are imported in `run`, so that --help answers at once
+def run(settings: Presence, folder: RunFolder) -> None:
+    """Write the report into the folder."""
+    with folder:
+        frame = collect(settings, folder)
+        write_report(folder, frame, report(frame))
+
+
 # __init__.py
-COMMANDS = {Presence.words: command_of(Presence)}
+COMMANDS = {Presence.words: command_of(Presence, run)}

@@ -19,13 +19,12 @@ from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.named_networks import Network
-from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import compared_rows
 from quantus_concepts.studies.concepts.data import BenchmarkData, learnable_concepts, load_concept_data, same_images
-from quantus_concepts.studies.concepts.models import normalisation_text
-from quantus_concepts.studies.concepts.rivals import OwnModel, data_for
+from quantus_concepts.studies.concepts.models import Loaded, OwnModel, data_for, normalisation_text
 from quantus_concepts.studies.concepts.scores import RANDOM_MAPS, TOPS, pack_rows, swap_rows, unpack_rows
 from quantus_concepts.studies.concepts.seed import Seed
+from quantus_concepts.studies.concepts.settings import Concepts
 
 #: The page on which concepts are corrected.
 EXPLORER = "explore.html"
@@ -88,9 +87,9 @@ class Collected:
         return pd.concat(parts, ignore_index=True)
 
 
-def collect(settings: Concepts, folder: RunFolder) -> Collected:
+def collect(settings: Concepts, folder: RunFolder, loaded: Loaded) -> Collected:
     """Build and score the models of every seed: of the first network all, of others the post-hoc model."""
-    (network, *others), own_models = settings.loaded
+    (network, *others), own_models = loaded
     main = "the small network" if network is None else network.source
     scored: dict[str, list[Scored]] = {}
     swapped: dict[int, dict[str, Tensor]] = {}

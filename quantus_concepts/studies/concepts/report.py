@@ -31,7 +31,6 @@ from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper,
 from quantus_concepts.studies.concepts import figures
 from quantus_concepts.studies.concepts.bottleneck import bottleneck_parts, gap_verdict
 from quantus_concepts.studies.concepts.collection import Collected, Scored
-from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import (
     PLAIN,
     bounds_of,
@@ -44,6 +43,7 @@ from quantus_concepts.studies.concepts.comparisons import (
     with_image_intervals,
     with_own_ranges,
 )
+from quantus_concepts.studies.concepts.settings import Concepts
 from quantus_concepts.studies.concepts.terms import (
     BASELINES,
     CEM_BASELINES,

@@ -75,7 +75,6 @@ from quantus_concepts.results.verdicts import ACCURACY
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.named_networks import Network, cut_network
 from quantus_concepts.studies._models.normalised import better_normalised
-from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import PLAIN, compared_rows
 from quantus_concepts.studies.concepts.data import BenchmarkData
 from quantus_concepts.studies.concepts.figures import concept_gallery
@@ -96,6 +95,7 @@ from quantus_concepts.studies.concepts.scores import (
     unpack_rows,
     with_undefined,
 )
+from quantus_concepts.studies.concepts.settings import Concepts
 from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, setting_name, values_name
 
 #: Training images that are embedded, and cached, at a time, at least.

@@ -32,7 +32,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.options import refuse_without_effect
-from quantus_concepts.studies.pasta.command import EMBEDDED
+from quantus_concepts.studies.pasta.settings import EMBEDDED
 
 #: Methods that explain the network; the last two do not depend on it.
 METHODS = ("Grad-CAM", "vanilla gradient", "gradient x input", "guided backpropagation", "Sobel edges", "random")

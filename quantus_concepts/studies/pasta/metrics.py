@@ -32,8 +32,13 @@ from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
 from quantus_concepts.studies._kit.results import names, pick
-from quantus_concepts.studies.pasta.command import Metrics
-from quantus_concepts.studies.pasta.material import CORRELATED_THRESHOLDS, METHODS, Classifier, for_spreadsheets
+from quantus_concepts.studies.pasta.material import (
+    CORRELATED_THRESHOLDS,
+    METHODS,
+    Classifier,
+    for_spreadsheets,
+    load_ratings,
+)
 from quantus_concepts.studies.pasta.report import (
     VOTES_READING,
     banner_of,
@@ -43,6 +48,7 @@ from quantus_concepts.studies.pasta.report import (
     table,
 )
 from quantus_concepts.studies.pasta.scorers import SCORER, cached_arrays, identity_of_ratings
+from quantus_concepts.studies.pasta.settings import Metrics
 from quantus_concepts.studies.pasta.votes import (
     EXPLAINER,
     IMAGE,
@@ -157,13 +163,15 @@ def measure_methods(
 
 def run_metrics(settings: Metrics, folder: RunFolder) -> None:
     """Measure rated explanations, relate the measures to the votes, and write all of it."""
-    ratings = settings.ratings
-    with warnings_as_notes(folder):
-        measured = related(ratings, measure_ratings(ratings, progress=settings.progress), settings.seed)
-        folder.note(*ratings.notes)
-        folder.write("explanations.csv", for_spreadsheets(measured.explanations).to_csv(index=False))
-        folder.write("vote_differences.csv", for_spreadsheets(measured.compared).to_csv(index=False))
-    write_report(folder, for_spreadsheets(measured.related), metrics_report(measured))
+    # Sparseness needs maps, not drawings of them.
+    ratings = load_ratings(settings.data, drawings=False)
+    with folder:
+        with warnings_as_notes(folder):
+            measured = related(ratings, measure_ratings(ratings, progress=settings.progress), settings.seed)
+            folder.note(*ratings.notes)
+            folder.write("explanations.csv", for_spreadsheets(measured.explanations).to_csv(index=False))
+            folder.write("vote_differences.csv", for_spreadsheets(measured.compared).to_csv(index=False))
+        write_report(folder, for_spreadsheets(measured.related), metrics_report(measured))
 
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:

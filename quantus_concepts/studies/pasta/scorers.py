@@ -34,8 +34,8 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies.pasta.command import Ablate, BenchmarkPasta, Train
 from quantus_concepts.studies.pasta.material import label_names_of, training_settings, voted_questions
+from quantus_concepts.studies.pasta.settings import Ablate, BenchmarkPasta, Train
 from quantus_concepts.studies.pasta.votes import N_SHUFFLED, ranking, vote_differences, vote_means
 
 SCORER, SHUFFLED, CEILING = "PASTA-score", "shuffled votes", "ceiling"
@@ -89,9 +89,8 @@ class Plan:
         return {seed: leak_free_split(*ids, train_share=self.train_share, seed=seed) for seed in seeds}
 
 
-def plan_of(settings: BenchmarkPasta | Train | Ablate) -> Plan:
+def plan_of(settings: BenchmarkPasta | Train | Ablate, ratings: RatedExplanations) -> Plan:
     """Return how scorers of the questions that an option names are trained and tested."""
-    ratings = settings.ratings
     return Plan(
         voted_questions(settings.question, ratings),
         label_names=label_names_of(ratings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,8 @@ from captum_concepts.support.running import device_of, seeded_generators
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.rated_file import PREDICTED
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
+from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
@@ -27,6 +29,7 @@ from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer,
 from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.applications.steering import score_masks
+from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.overlay import unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_bytes
@@ -37,8 +40,17 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
-from quantus_concepts.studies.pasta.command import BenchmarkPasta, Train
-from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
+from quantus_concepts.studies.pasta.material import (
+    Classifier,
+    HowToEmbed,
+    RatedBirds,
+    embedding_settings,
+    for_spreadsheets,
+    load_embedder,
+    load_encoder,
+    train_classifier,
+    words,
+)
 from quantus_concepts.studies.pasta.metrics import Measured, measure_methods, metric_sections
 from quantus_concepts.studies.pasta.report import (
     paper_table,
@@ -47,50 +59,85 @@ from quantus_concepts.studies.pasta.report import (
     table,
     training_report,
 )
-from quantus_concepts.studies.pasta.scorers import SCORER, cached_arrays, train_on_ratings
+from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, plan_of, train_on_ratings
+from quantus_concepts.studies.pasta.settings import BenchmarkPasta, Train
 from quantus_concepts.studies.pasta.votes import EXPLAINER, IMAGE, explainer_means, vote_differences, vote_means
 
 #: The scorer that was trained on all ratings.
 SCORER_FILE = "scorer.safetensors"
 
 
+def load_material(settings: BenchmarkPasta | Train) -> tuple[RatedExplanations, Embedder, Plan]:
+    """Return the ratings, what embeds them, and how scorers are trained and tested."""
+    show = settings.progress
+    if isinstance(settings, BenchmarkPasta):
+        ratings: RatedExplanations = simulated_ratings(
+            n_images=settings.n_images,
+            n_per_image=settings.n_per_image,
+            image_size=settings.image_size,
+            seed=settings.seed,
+        )
+        plan = plan_of(settings, ratings)
+        how = HowToEmbed(batch_size=settings.batch_size, display_progressbar=show)
+        return ratings, load_embedder(settings.encoder, device=settings.place, **how), plan
+    is_labelled = settings.labels != "none"
+    ratings = PastaRatings(
+        settings.data, datasets=words(settings.datasets) or None, labels=settings.labels if is_labelled else PREDICTED
+    )
+    embedder = Embedder.from_settings(
+        load_encoder(settings.encoder, settings.encoder_weights, settings.encoder_tokenizer, device=settings.place),
+        embedding_settings(settings.embedding or []),
+        cache=settings.cache,
+        batch_size=settings.batch_size,
+        display_progressbar=show,
+    )
+    plan = plan_of(settings, ratings)
+    label_names = plan.label_names if is_labelled else None
+    training = replace(plan.settings, loss=settings.loss)
+    return (
+        ratings,
+        embedder,
+        replace(plan, votes=settings.votes, label_names=label_names, settings=training, control=False),
+    )
+
+
 def run_training(settings: BenchmarkPasta | Train, folder: RunFolder) -> None:
     """Train and test scorers on ratings, and write the report, the scores and the scorer of all ratings."""
-    ratings, embedder, plan, used = settings.ratings, settings.embedder, settings.plan, None
-    labels = settings.labels if isinstance(settings, Train) else PREDICTED
-    with warnings_as_notes(folder):
+    ratings, embedder, plan = load_material(settings)
+    labels, used = settings.labels if isinstance(settings, Train) else PREDICTED, None
+    with folder, warnings_as_notes(folder):
         outcome = train_on_ratings(folder, ratings, embedder, plan, labels)
         means = vote_means(ratings, plan.questions)
         compared = vote_differences(ratings, plan.questions)
         tables = {"vote_differences": compared, "votes": means, "scores": outcome.scores}
         if isinstance(settings, BenchmarkPasta) and settings.uses:
-            used = use_score(settings, folder, outcome.scorer)
+            used = use_score(settings, folder, outcome.scorer, embedder)
             tables |= used.frames
         for name, table in tables.items():
             folder.write(f"{name}.csv", for_spreadsheets(table).to_csv(index=False))
         folder.write(SCORER_FILE, scorer_bytes(outcome.scorer))
-    title = f"PASTA-score: training on {ratings.name}"
-    if ratings.simulated:
-        title = "PASTA-score: does it predict how people rate explanations?"
-    scored = pick(outcome.scores, model=SCORER)
-    sections = [] if used is None else use_sections(used, scored, ratings)
-    report = training_report(
-        title,
-        outcome.frame,
-        outcome.scores,
-        outcome.trained,
-        ratings,
-        plan,
-        embedder.encoder,
-        first=(
-            said_verdicts(means, compared, ratings),
-            said_section(means, compared, ratings, plan.questions, plan.votes),
-        ),
-        more=([] if used is None else use_verdicts(used), sections),
-        links=tuple(tables),
-    )
-    shown = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
-    write_report(folder, outcome.frame, report, shown | {"encoder": embedder.name, "device": str(plan.device)})
+        title = f"PASTA-score: training on {ratings.name}"
+        if ratings.simulated:
+            title = "PASTA-score: does it predict how people rate explanations?"
+        scored = pick(outcome.scores, model=SCORER)
+        sections = [] if used is None else use_sections(used, scored, ratings)
+        report = training_report(
+            title,
+            outcome.frame,
+            outcome.scores,
+            outcome.trained,
+            ratings,
+            plan,
+            embedder.encoder,
+            first=(
+                said_verdicts(means, compared, ratings),
+                said_section(means, compared, ratings, plan.questions, plan.votes),
+            ),
+            more=([] if used is None else use_verdicts(used), sections),
+            links=tuple(tables),
+        )
+        shown = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
+        write_report(folder, outcome.frame, report, shown | {"encoder": embedder.name, "device": str(plan.device)})
 
 
 #: Weights of the score in the steered RISE; 0 is RISE itself.
@@ -131,9 +178,9 @@ class Uses:
         }
 
 
-def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer) -> Uses:
+def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer, embedder: Embedder) -> Uses:
     """Use a scorer for everything the paper uses it for."""
-    embedder, question, seed, n_masks = settings.embedder, scorer.questions[0], settings.seed, settings.n_masks
+    question, seed, n_masks = scorer.questions[0], settings.seed, settings.n_masks
     birds = RatedBirds(settings.n_explained, image_size=settings.image_size, seed=seed)
     classifier = train_classifier(
         folder, birds, epochs=settings.classifier_epochs, device=settings.place, progress=settings.progress

@@ -30,10 +30,10 @@ from quantus_concepts.studies._kit.options import NClasses, NConcepts, option_na
 from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts import command
-from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts import settings as of
 from quantus_concepts.studies.concepts.data import load_concept_data
 from quantus_concepts.studies.concepts.seed import Seed
+from quantus_concepts.studies.concepts.settings import Concepts
 from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
@@ -328,7 +328,7 @@ def test_refusals(tmp_path, arguments, message, capsys):
 
 
 def test_the_folder_of_cub_is_looked_at_before_weights_are_downloaded(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("quantus_concepts.studies.concepts.rivals.load_network", lambda *_: pytest.fail("downloaded"))
+    monkeypatch.setattr("quantus_concepts.studies.concepts.models.load_network", lambda *_: pytest.fail("downloaded"))
     (tmp_path / "wrong").mkdir()
     arguments = ["benchmark", "concepts", "--no-progress", "--data", "cub", "--root", "wrong"]
     check_command(arguments, "`root` to be the folder of CUB-200-2011 but found neither wrong/images.txt", capsys)
@@ -338,7 +338,7 @@ def test_bounds_are_those_of_what_is_drawn():
     bounds = [(kind.__metadata__[0].min, kind.__metadata__[0].max) for kind in (NClasses, NConcepts)]
     assert bounds == [(2, len(SPECIES)), (MIN_CONCEPTS, MAX_CONCEPTS)]
     # Known without loading NumPy.
-    assert command.N_BANKS == N_DRAWS
+    assert of.N_BANKS == N_DRAWS
 
 
 def test_help_shows_what_a_user_of_own_data_needs_and_names_the_rest(capsys):

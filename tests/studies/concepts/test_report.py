@@ -321,9 +321,12 @@ def correlation(images: pd.DataFrame, model: str, seed: int) -> float:
     return float(np.mean([np.corrcoef(importance[:, j], truth[:, j])[0, 1] for j in range(3)]))
 
 
-@pytest.mark.parametrize("same_images", [True, False])
-def test_cgim_is_compared_over_several_seeds(same_images):
-    images = class_scores({POST_HOC: [0.05, 0.05, 0.05, 0.06], TRADITIONAL: [1.0, 1.2, 0.9, 1.1]})
+@pytest.mark.parametrize(
+    ("same_images", "noise"),
+    [(True, [1.0, 1.2, 0.9, 1.1]), (True, [0.1, 3.0, 0.1, 3.0]), (False, [1.0, 1.2, 0.9, 1.1])],
+)
+def test_cgim_is_compared_over_several_seeds(same_images, noise):
+    images = class_scores({POST_HOC: [0.05, 0.05, 0.05, 0.06], TRADITIONAL: noise})
     answers = pd.concat([images, image_scores(4, {POST_HOC: 0.9, TRADITIONAL: 0.6})], ignore_index=True)
     compared = compare_answers(answers, same_images).set_index("what")
     row = compared.loc["CGIM correlation, by value"]
