@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.support.checks import check_finite, check_whole, to_tensor
-from captum_concepts.support.running import evaluation_mode, floating_images, import_sklearn, keep_numpy_state, to_model
+from captum_concepts.support.running import evaluation_mode, floating_images, keep_numpy_state, to_model
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone
@@ -86,7 +86,9 @@ def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
             f"Expected argument `n_concepts` to be at most {min(places.shape)}, the rank of the activations, but got "
             f"{n_concepts}."
         )
+    # Loading it takes a while, and few need it.
+    from sklearn.decomposition import NMF
+
     with keep_numpy_state():
-        nmf = import_sklearn("decomposition").NMF
-        model = nmf(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
+        model = NMF(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
     return torch.from_numpy(model.components_).to(places)

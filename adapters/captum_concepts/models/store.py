@@ -24,16 +24,9 @@ from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain, make_linear
 from captum_concepts.models.files import LEVELS, WHAT, BackboneFacts, ModelContents, read_model
 from captum_concepts.models.random_banks import N_BANKS, random_banks
+from captum_concepts.support import running
 from captum_concepts.support.checks import check_path, check_whole
 from captum_concepts.support.files import quote, shorten
-from captum_concepts.support.running import (
-    device_of,
-    evaluation_mode,
-    first_floating,
-    progress,
-    tensor_output,
-    warn_user,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +61,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     def know_file(self, contents: ModelContents) -> None:
         """Take over what a file tells of the backbone and of the levels of the values."""
         for name, level in contents.levels.items():
-            setattr(self, name, level.to(device_of(self)))
+            setattr(self, name, level.to(running.device_of(self)))
         self.source = contents.backbone.source
         self.normalisation = self.normalisation or contents.backbone.normalisation
 
@@ -93,7 +86,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         # Imported here: it is a class of this one.
         from captum_concepts.models.cbm import PostHocCBM
 
-        layer, own = self.concept_layer, first_floating(self.concept_layer)
+        layer, own = self.concept_layer, running.first_floating(self.concept_layer)
         stages = (getattr(layer, "values", "margin"), self.pooling.pool, self.pooling.maps)
         models = []
         for draw in self.random_banks:
@@ -149,9 +142,9 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         if labels is None:
             raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
         rows = as_embeddings(embedding)
-        with evaluation_mode(self), torch.no_grad():
+        with running.evaluation_mode(self), torch.no_grad():
             values = self.concept_layer(embedding)
-            shape = values.shape[1], tensor_output(self.head(values[:1])).shape[1]
+            shape = values.shape[1], running.tensor_output(self.head(values[:1])).shape[1]
         counts_from_absence = self.absent_values is not None or self.bounded
         if not counts_from_absence:
             self.mean_values = values.mean(0)
@@ -159,7 +152,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         known = counts_from_absence and concept_labels is not None and concept_labels.shape[1] == shape[1]
         settings: dict[str, Any] = {"n_banks": n_banks, "values": getattr(self, "values", "margin"), "seed": seed}
         banks = random_banks(rows, labels, *shape, concept_labels=concept_labels if known else None, **settings)
-        self.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=n_banks))
+        self.random_banks = tuple(running.progress(banks, "Random banks", show=display_progressbar, total=n_banks))
         return self
 
     @classmethod
@@ -244,7 +237,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
             features = _named_backbone(facts, path, download)
         module, _ = resolve_stages(features, pool, maps)
         for stage in contents.stages.values():
-            stage.to(device_of(module)).train(module.training)
+            stage.to(running.device_of(module)).train(module.training)
         model = cls._restore(contents, features, pool, maps)
         _check_same(facts, model._contents().backbone, path, strict)
         return model
@@ -414,4 +407,4 @@ def _check_same(expected: BackboneFacts, actual: BackboneFacts, path: object, st
     )
     if strict:
         raise ValueError(f"{message}, or pass `strict=False` if it is meant to differ.")
-    warn_user(f"{message} for the values that were fitted.")
+    running.warn_user(f"{message} for the values that were fitted.")
