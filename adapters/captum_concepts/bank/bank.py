@@ -16,10 +16,18 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.pooling import Maps, Pool
 from captum_concepts.bank.activations import fit_activations
-from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
-from captum_concepts.bank.files import ALL_TENSORS, BANK, P_VALUES, pack, read_file, write_file
+from captum_concepts.bank.directions import (
+    HOLD_BACK,
+    WEAK,
+    Fitting,
+    as_embeddings,
+    list_first,
+    random_directions,
+    weak_concepts,
+)
+from captum_concepts.bank.files import ALL_TENSORS, BANK, TENSORS, pack, read_file, write_file
 from captum_concepts.bank.folders import Transform, fit_folders
-from captum_concepts.bank.learnable import MIN_IMAGES, fit_labels
+from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable
 from captum_concepts.bank.texts import Tokenizer, fit_texts
 from captum_concepts.support import checks
 from captum_concepts.support.running import warn_user
@@ -181,7 +189,12 @@ class ConceptBank:
             range, no concept is named so, or none can be learned.
         """
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        return cls(**fit_labels(features, labels, names, concepts, min_images, fitting, display_progressbar))
+        rows, present = as_embeddings(features), checks.to_array("labels", labels)
+        checks.check_axes(features=(rows, "N d"), labels=(present, "N L"))
+        checks.check_finite("features", rows)
+        learnable = find_learnable(present, names, concepts, min_images)
+        learnable.warn()
+        return cls(**fit_learnable(rows, present.astype(bool), learnable, fitting, display_progressbar))
 
     @classmethod
     def from_folders(
@@ -340,11 +353,9 @@ class ConceptBank:
         boundary through the origin. Accuracies are unknown (NaN). A ValueError is raised if a CAV is not trained, lacks
         the concept, or the CAVs are of different layers or widths, and a TypeError if one is no CAV.
         """
-        # Captum takes a second to load, and few need it.
-        from captum_concepts.bank.cavs import read_cavs
+        from captum_concepts.bank.cavs import read_cavs  # it loads Captum
 
-        given = {} if names is None else {"names": names}
-        return cls(**read_cavs(cavs, concept, layer) | given)
+        return cls(**read_cavs(cavs, concept, layer) | ({} if names is None else {"names": names}))
 
     @classmethod
     def from_activations(
@@ -426,7 +437,8 @@ class ConceptBank:
         One draw is one observation of chance; compare with many seeds. Each boundary goes through the `mean` embedding
         (d,), whose device and type the bank has, so that half of all images are on either side, or the origin.
         """
-        return cls(**random_directions(n_concepts, n_features, names, seed, mean))
+        drawn, settings = random_directions(n_concepts, n_features, seed, mean), {"method": "random", "seed": int(seed)}
+        return cls(*drawn, names, settings=settings)
 
     @classmethod
     def join(cls, banks: Iterable[ConceptBank], names: Sequence[str] | None = None) -> Self:
@@ -578,9 +590,7 @@ class ConceptBank:
 
     def parts(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         """Return what files hold of the bank: the facts, and the tensors by name."""
-        tensors = self._tensors()
-        if self.p_values.isnan().all():
-            del tensors[P_VALUES]
+        tensors = {name: each for name, each in self._tensors().items() if name in TENSORS or not each.isnan().all()}
         return {"names": self.names, "settings": self.settings}, tensors
 
     @classmethod

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
 from captum_concepts.backbones.embedding import whole_data_set
-from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directions, list_first
+from captum_concepts.bank.directions import Fitting, fit_directions, list_first
 from captum_concepts.support import checks
 from captum_concepts.support.running import warn_user
 
@@ -31,24 +31,6 @@ class Learnable(NamedTuple):
         """Name the concepts left out in one warning, if there are any."""
         if self.message:
             warn_user(self.message)
-
-
-def fit_labels(
-    features: Tensor | ArrayLike,
-    labels: Tensor | ArrayLike,
-    names: Sequence[str] | None,
-    concepts: str | Sequence[str | int] | None,
-    min_images: int,
-    fitting: Fitting,
-    display_progressbar: bool,
-) -> dict[str, Any]:
-    """Fit the concepts that labels (N, L) of embeddings (N, d) show often enough; the others are warned of."""
-    embeddings, present = as_embeddings(features), checks.to_array("labels", labels)
-    checks.check_axes(features=(embeddings, "N d"), labels=(present, "N L"))
-    checks.check_finite("features", embeddings)
-    learnable = find_learnable(present, names, concepts, min_images)
-    learnable.warn()
-    return fit_learnable(embeddings, present.astype(bool), learnable, fitting, display_progressbar)
 
 
 def fit_learnable(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool, resolve_stages
+from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import check_class_names, check_width, outer_layer
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.store import StoredCBM
@@ -208,6 +209,8 @@ class BottleneckCBM(StoredCBM):
         """Return L where it is known."""
         names = getattr(self.concept_layer, "names", None)
         return _width(outer_layer(self._layer, -1), "out") if names is None else len(names)
+
+    random_models = PostHocCBM.random_models
 
     def _contents(self) -> ModelContents:
         width = next((part.in_features for part in self._layer.modules() if isinstance(part, nn.Linear)), None)

@@ -15,13 +15,13 @@ from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import FitSettings, Fitting, as_embeddings
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable, known_labels
-from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
+from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part, make_linear
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
 from captum_concepts.models.interventions import mean_absent_values
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
-from captum_concepts.models.store import StoredCBM
+from captum_concepts.models.store import SHARED, StoredCBM
 from captum_concepts.support import checks
 from captum_concepts.support.running import first_floating, progress
 
@@ -140,6 +140,30 @@ class PostHocCBM(StoredCBM):
         absent, mean = bank.absent_values, bank.mean_values(self.values)
         self.absent_values = None if absent is None else absent.to(self.concept_layer.cavs)
         self.mean_values = mean.to(self.concept_layer.cavs)
+
+    def random_models(self: StoredCBM) -> list[PostHocCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
+
+        Returns
+        -------
+        list of PostHocCBM
+            Models in eval mode except the features, without a residual, of this model's kind of values (or "margin");
+            empty without random banks.
+        """
+        layer, own = self.concept_layer, first_floating(self.concept_layer)
+        stages = (getattr(layer, "values", "margin"), self.pooling.pool, self.pooling.maps)
+        models = []
+        for draw in self.random_banks:
+            like, names = draw.cavs if own is None else own, getattr(layer, "names", None)
+            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
+            head = make_linear(draw.head.weight, draw.head.bias, like.dtype, like.device).eval()
+            model = PostHocCBM(self.features, bank.to(like.device, like.dtype), head, *stages)
+            model.concept_layer.eval()
+            for name in SHARED:
+                setattr(model, name, getattr(self, name))
+            model.know_levels(draw)
+            models.append(model)
+        return models
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""

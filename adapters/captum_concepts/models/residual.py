@@ -106,6 +106,8 @@ class ResidualCBM(StoredCBM):
         """Return the concept maps of features, those of the bottleneck."""
         return self.bottleneck.maps_from_features(features, concepts)
 
+    random_models = PostHocCBM.random_models
+
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
         return self.bottleneck.map_weights()

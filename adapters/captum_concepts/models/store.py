@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,11 +17,10 @@ from captum_concepts.backbones.backbone import Backbone, Normalisation
 from captum_concepts.backbones.embedding import LoaderBatch
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import as_embeddings
 from captum_concepts.bank.files import write_file, write_folder
 from captum_concepts.models.card import make_card
-from captum_concepts.models.chain import ConceptChain, make_linear
+from captum_concepts.models.chain import ConceptChain
 from captum_concepts.models.files import LEVELS, WHAT, BackboneFacts, ModelContents, read_model
 from captum_concepts.models.random_banks import N_BANKS, random_banks
 from captum_concepts.support import running
@@ -31,7 +30,6 @@ from captum_concepts.support.files import quote, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-    from captum_concepts.models.cbm import PostHocCBM
     from captum_concepts.models.random_banks import RandomBank
 
 
@@ -74,32 +72,9 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     def _contents(self) -> ModelContents:
         """Return what files hold of the model."""
 
-    def random_models(self) -> list[PostHocCBM]:
-        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
-
-        Returns
-        -------
-        list of PostHocCBM
-            Models in eval mode except the features, without a residual, of this model's kind of values (or "margin");
-            empty without random banks.
-        """
-        # Imported here: it is a class of this one.
-        from captum_concepts.models.cbm import PostHocCBM
-
-        layer, own = self.concept_layer, running.first_floating(self.concept_layer)
-        stages = (getattr(layer, "values", "margin"), self.pooling.pool, self.pooling.maps)
-        models = []
-        for draw in self.random_banks:
-            like, names = draw.cavs if own is None else own, getattr(layer, "names", None)
-            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
-            head = make_linear(draw.head.weight, draw.head.bias, like.dtype, like.device).eval()
-            model = PostHocCBM(self.features, bank.to(like.device, like.dtype), head, *stages)
-            model.concept_layer.eval()
-            for name in SHARED:
-                setattr(model, name, getattr(self, name))
-            model.know_levels(draw)
-            models.append(model)
-        return models
+    @abstractmethod
+    def random_models(self) -> Sequence[StoredCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`."""
 
     def fit_random_banks(
         self,
