@@ -16,7 +16,7 @@ from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import FitSettings, Fitting, as_embeddings
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable, known_labels
 from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part, make_linear
-from captum_concepts.models.files import ModelContents, backbone_facts
+from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import HEADS
 from captum_concepts.models.interventions import mean_absent_values
 from captum_concepts.models.random_banks import RandomBank
@@ -175,21 +175,11 @@ class PostHocCBM(StoredCBM):
 
     def _contents(self) -> ModelContents:
         bank = self.bank
-        facts = backbone_facts(self.features, self.pooling, bank.cavs.shape[1], self.source, self.normalisation)
-        return ModelContents(
-            head=self.head,
-            backbone=facts,
-            bank=bank,
-            values=self.values,
-            class_names=self.class_names,
-            random_banks=self.random_banks,
-            levels=self._levels(),
-        )
+        return self._contents_with(bank.cavs.shape[1], bank=bank, values=self.values)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
         model = cls(features, cast(ConceptBank, contents.bank), contents.head, contents.values, pool, maps)
-        model.class_names, model.random_banks = contents.class_names, contents.random_banks
         model.know_file(contents)
         return model
 

@@ -146,10 +146,9 @@ class ResidualCBM(StoredCBM):
             )
 
     def _contents(self) -> ModelContents:
-        contents = self.bottleneck._contents()
-        facts = replace(contents.backbone, source=self.source)
-        own = replace(contents, class_names=self.class_names, random_banks=self.random_banks, levels=self._levels())
-        return replace(own, backbone=facts, residual=self.residual)
+        inner = self.bottleneck._contents()
+        facts = replace(inner.backbone, source=self.source)
+        return replace(inner, **self._known(), backbone=facts, residual=self.residual)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
-from torch import Tensor, nn
+from torch import nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
 from captum_concepts.backbones.embedding import LoaderBatch
@@ -21,7 +21,7 @@ from captum_concepts.bank.directions import as_embeddings
 from captum_concepts.bank.files import write_file, write_folder
 from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
-from captum_concepts.models.files import LEVELS, WHAT, BackboneFacts, ModelContents, read_model
+from captum_concepts.models.files import LEVELS, WHAT, BackboneFacts, ModelContents, backbone_facts, read_model
 from captum_concepts.models.random_banks import N_BANKS, random_banks
 from captum_concepts.support import running
 from captum_concepts.support.checks import check_path, check_whole
@@ -57,16 +57,22 @@ class StoredCBM(ConceptChain, ModelHubMixin):
             self.image_size = features.image_size
 
     def know_file(self, contents: ModelContents) -> None:
-        """Take over what a file tells of the backbone and of the levels of the values."""
+        """Take over what a file tells of the backbone, the classes, random banks and the levels of the values."""
+        self.class_names, self.random_banks = contents.class_names, contents.random_banks
         for name, level in contents.levels.items():
             setattr(self, name, level.to(running.device_of(self)))
         self.source = contents.backbone.source
         self.normalisation = self.normalisation or contents.backbone.normalisation
 
-    def _levels(self) -> dict[str, Tensor]:
-        """Return what is known of the values of absent concepts, and of their mean."""
-        known = {name: getattr(self, name) for name in LEVELS}
-        return {name: level for name, level in known.items() if level is not None}
+    def _contents_with(self, width: int, **concepts: Any) -> ModelContents:
+        """Return what files hold of the model, given the width of the embedding and what is said of the concepts."""
+        facts = backbone_facts(self.features, self.pooling, width, self.source, self.normalisation)
+        return ModelContents(self.head, facts, **concepts, **self._known())
+
+    def _known(self) -> dict[str, Any]:
+        """Return what files hold of every kind of model besides its stages and its backbone."""
+        levels = {name: level for name in LEVELS if (level := getattr(self, name)) is not None}
+        return {"class_names": self.class_names, "random_banks": self.random_banks, "levels": levels}
 
     @abstractmethod
     def _contents(self) -> ModelContents:
