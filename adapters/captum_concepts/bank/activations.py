@@ -12,14 +12,8 @@ from torch import Tensor, nn
 from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
 from captum_concepts.support.checks import check_finite, check_whole, to_tensor
-from captum_concepts.support.running import (
-    evaluation_mode,
-    floating_images,
-    import_sklearn,
-    keep_numpy_state,
-    to_model,
-    warn_user,
-)
+from captum_concepts.support import running
+from captum_concepts.support.running import import_sklearn, keep_numpy_state, warn_user
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone
@@ -73,10 +67,10 @@ def activations(
     in_memory = isinstance(images, Tensor | np.ndarray)
     batches = to_tensor("images", images).split(batch_size) if in_memory else images
     places, embeddings = [], []
-    with evaluation_mode(features, pooling):
+    with running.evaluation_mode(features, pooling):
         for batch in batches:
-            pixels = floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
-            output = features(to_model(features, pixels))
+            pixels = running.floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
+            output = features(running.to_model(features, pixels))
             maps = pooling.feature_maps(output)
             places.append(maps.flatten(2).transpose(1, 2).flatten(0, 1).float().cpu())
             embeddings.append(pooling(output, None).float().cpu())

@@ -16,20 +16,20 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.pooling import Maps, Pool
 from captum_concepts.bank.activations import fit_activations
-from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
-from captum_concepts.bank.files import ALL_TENSORS, BANK, P_VALUES, pack, read_file, write_file
-from captum_concepts.bank.folders import Transform, fit_folders
-from captum_concepts.bank.learnable import MIN_IMAGES, fit_labels
-from captum_concepts.bank.texts import Tokenizer, fit_texts
-from captum_concepts.support.checks import (
-    as_list,
-    check_axes,
-    check_finite,
-    check_names,
-    check_range,
-    find_names,
-    to_tensor,
+from captum_concepts.bank.directions import (
+    HOLD_BACK,
+    WEAK,
+    Fitting,
+    as_embeddings,
+    list_first,
+    random_directions,
+    weak_concepts,
 )
+from captum_concepts.bank.files import ALL_TENSORS, BANK, TENSORS, pack, read_file, write_file
+from captum_concepts.bank.folders import Transform, fit_folders
+from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable
+from captum_concepts.bank.texts import Tokenizer, fit_texts
+from captum_concepts.support import checks
 from captum_concepts.support.running import warn_user
 from captum_concepts.texts import describe, show_value
 
@@ -89,20 +89,20 @@ class ConceptBank:
         p_values: Tensor | ArrayLike | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        rows = to_tensor("cavs", cavs)
+        rows = checks.to_tensor("cavs", cavs)
         if rows.dtype == torch.bool:
             raise TypeError("Expected argument `cavs` to hold numbers but got torch.bool. Is it a mask?")
-        check_axes(cavs=(rows, "L d"))
+        checks.check_axes(cavs=(rows, "L d"))
         if not rows.numel():
             raise ValueError(f"Expected argument `cavs` to hold at least one number but got {tuple(rows.shape)}.")
         self.cavs = rows.clone() if rows.is_floating_point() else rows.float()
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
-        check_finite("cavs", self.cavs)
-        check_finite("intercepts", self.intercepts)
+        checks.check_finite("cavs", self.cavs)
+        checks.check_finite("intercepts", self.intercepts)
         self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
         self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
         self.p_values = self._per_concept("p_values", p_values, math.nan)
-        self.names = check_names(names, len(self.cavs))
+        self.names = checks.check_names(names, len(self.cavs))
         if zero := [self.names[j] for j in torch.nonzero(self.norms == 0).flatten().tolist()]:
             raise ValueError(
                 "Expected argument `cavs` to hold no vector of length 0, which is no direction, but those of "
@@ -113,8 +113,8 @@ class ConceptBank:
     def _per_concept(self, name: str, value: Tensor | ArrayLike | None, default: float) -> Tensor:
         if value is None:
             return self.cavs.new_full((len(self.cavs),), default)
-        tensor = to_tensor(name, value)
-        check_axes(cavs=(self.cavs, "L d"), **{name: (tensor, "L")})
+        tensor = checks.to_tensor(name, value)
+        checks.check_axes(cavs=(self.cavs, "L d"), **{name: (tensor, "L")})
         if math.isnan(default) and ((tensor < 0) | (tensor > 1)).any():
             raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {tensor}.")
         return tensor.to(self.cavs, copy=True)
@@ -189,7 +189,12 @@ class ConceptBank:
             range, no concept is named so, or none can be learned.
         """
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        return cls(**fit_labels(features, labels, names, concepts, min_images, fitting, display_progressbar))
+        rows, present = as_embeddings(features), checks.to_array("labels", labels)
+        checks.check_axes(features=(rows, "N d"), labels=(present, "N L"))
+        checks.check_finite("features", rows)
+        learnable = find_learnable(present, names, concepts, min_images)
+        learnable.warn()
+        return cls(**fit_learnable(rows, present.astype(bool), learnable, fitting, display_progressbar))
 
     @classmethod
     def from_folders(
@@ -348,11 +353,9 @@ class ConceptBank:
         boundary through the origin. Accuracies are unknown (NaN). A ValueError is raised if a CAV is not trained, lacks
         the concept, or the CAVs are of different layers or widths, and a TypeError if one is no CAV.
         """
-        # Captum takes a second to load, and few need it.
-        from captum_concepts.bank.cavs import read_cavs
+        from captum_concepts.bank.cavs import read_cavs  # it loads Captum
 
-        given = {} if names is None else {"names": names}
-        return cls(**read_cavs(cavs, concept, layer) | given)
+        return cls(**read_cavs(cavs, concept, layer) | ({} if names is None else {"names": names}))
 
     @classmethod
     def from_activations(
@@ -437,7 +440,8 @@ class ConceptBank:
         One draw is one observation of chance; compare with many seeds. Each boundary goes through the `mean` embedding
         (d,), whose device and type the bank has, so that half of all images are on either side, or the origin.
         """
-        return cls(**random_directions(n_concepts, n_features, names, seed, mean))
+        drawn, settings = random_directions(n_concepts, n_features, seed, mean), {"method": "random", "seed": int(seed)}
+        return cls(*drawn, names, settings=settings)
 
     @classmethod
     def join(cls, banks: Iterable[ConceptBank], names: Sequence[str] | None = None) -> Self:
@@ -514,12 +518,14 @@ class ConceptBank:
         """
         items = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
         values = (
-            [items] if isinstance(items, str | int | np.integer) else as_list("concepts", items, "names or indices")
+            [items]
+            if isinstance(items, str | int | np.integer)
+            else checks.as_list("concepts", items, "names or indices")
         )
         if values and all(isinstance(value, bool | np.bool_) for value in values):
-            check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
+            checks.check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
             values = [int(place) for place in np.flatnonzero(np.asarray(values))]
-        chosen = [place for value in values for place in find_names("concepts", self.names, [value])]
+        chosen = [place for value in values for place in checks.find_names("concepts", self.names, [value])]
         if not chosen:
             raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")
         rows = torch.tensor(chosen, device=self.device)
@@ -544,7 +550,7 @@ class ConceptBank:
         Concepts whose accuracy is unknown (NaN, as in banks from texts) stay; `settings` keep the minimum as "cleaned".
         A ValueError is raised if `minimum` is not in [0, 1], or no concept would stay.
         """
-        check_range("minimum", minimum, 0, 1)
+        checks.check_range("minimum", minimum, 0, 1)
         drop = (self.test_accuracy < minimum).tolist()
         if all(drop):
             raise ValueError(
@@ -587,9 +593,7 @@ class ConceptBank:
 
     def parts(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         """Return what files hold of the bank: the facts, and the tensors by name."""
-        tensors = self._tensors()
-        if self.p_values.isnan().all():
-            del tensors[P_VALUES]
+        tensors = {name: each for name, each in self._tensors().items() if name in TENSORS or not each.isnan().all()}
         return {"names": self.names, "settings": self.settings}, tensors
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -206,19 +206,23 @@ def fit_drawn(features: Tensor, present: np.ndarray, fitting: Fitting, display_p
     return mean_directions(features, present, positive, negative)
 
 
+def draw_directions(n_concepts: int, mean: Tensor, seed: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Draw directions (L, d) evenly from the sphere, with boundaries (L,) through the mean embedding (d,)."""
+    directions = np.random.default_rng(seed).standard_normal((n_concepts, len(mean)))
+    cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)
+    return cavs, -cavs @ mean
+
+
 def random_directions(
-    n_concepts: int, n_features: int, names: Sequence[str] | None, seed: int, mean: Tensor | ArrayLike | None
-) -> dict[str, Any]:
-    """Draw directions (L, d) evenly from the sphere, with boundaries through the mean embedding."""
+    n_concepts: int, n_features: int, seed: int, mean: Tensor | ArrayLike | None
+) -> tuple[Tensor, Tensor]:
+    """Validate the arguments of `ConceptBank.random`, and draw; boundaries go through the origin without a mean."""
     check_whole("n_concepts", n_concepts, 1)
     check_whole("n_features", n_features, 1)
     centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
     check_axes(mean=(centre, f"{n_features}"))
     check_finite("mean", centre)
-    directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
-    cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
-    settings = {"method": "random", "seed": int(seed)}
-    return {"cavs": cavs, "intercepts": -cavs @ centre, "names": names, "settings": settings}
+    return draw_directions(n_concepts, centre, seed)
 
 
 def as_embeddings(value: Tensor | ArrayLike, name: str = "features") -> Tensor:

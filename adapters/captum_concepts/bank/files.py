@@ -16,15 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, contiguous_format
 
 from captum_concepts.fingerprints import tensors_hash
-from captum_concepts.support.files import (
-    check_target,
-    parse_json,
-    quote,
-    read_json,
-    reason_of,
-    shorten,
-    write_atomically,
-)
+from captum_concepts.support import files
 
 T = TypeVar("T")
 
@@ -56,17 +48,17 @@ def pack(
 
 def write_file(path: Path, what: str, header: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write what `pack` returns as one file, which appears under its name when it is complete."""
-    target = check_target(path, f"a {what}")
+    target = files.check_target(path, f"a {what}")
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in header.items()}
-    with write_atomically(target) as temporary:
+    with files.write_atomically(target) as temporary:
         save_file(tensors, temporary, texts)
 
 
 def write_folder(folder: Path, header: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write what `pack` returns as two files, under the names that the hub knows."""
-    with write_atomically(folder / SAFETENSORS_SINGLE_FILE) as temporary:
+    with files.write_atomically(folder / SAFETENSORS_SINGLE_FILE) as temporary:
         save_file(tensors, temporary, {"format": "pt"})
-    with write_atomically(folder / CONFIG_NAME) as temporary:
+    with files.write_atomically(folder / CONFIG_NAME) as temporary:
         temporary.write_text(json.dumps(header, indent=2), encoding="utf-8")
 
 
@@ -83,7 +75,7 @@ def read_file(
         raise FileNotFoundError(f"There is no {what} in {source}: it holds no {CONFIG_NAME}. {RELEASED}.")
     path = source / SAFETENSORS_SINGLE_FILE if folder else source
     tensors, header = read_tensors(path, device, what, writer)
-    facts: Any = read_json(source / CONFIG_NAME, what.capitalize()) if folder else header
+    facts: Any = files.read_json(source / CONFIG_NAME, what.capitalize()) if folder else header
     actual = str(facts.get("kind")).removeprefix(_PACKAGE) if isinstance(facts, dict) else ""
     check_kind_of_file(source, actual in KINDS, tensors, what, writer)
     if actual != kind:
@@ -92,28 +84,28 @@ def read_file(
     is_old = kind == BANK and "names" in facts
     if not is_old and facts.get("version") != _VERSION:
         raise ValueError(
-            f"{source} is a {what} of version {quote(facts.get('version'))} but this is read: {_VERSION}. "
+            f"{source} is a {what} of version {files.quote(facts.get('version'))} but this is read: {_VERSION}. "
             "Update quantus-concepts, or write the file with the version you have."
         )
     try:
         if is_old:
             model, expected = _read_old_bank(facts, tensors)
         else:
-            model = facts["model"] if folder else parse_json(facts["model"])
+            model = facts["model"] if folder else files.parse_json(facts["model"])
             expected = checksum(json.dumps(model), tensors)
         # Those of 0.1 had no checksum.
         if facts.get("sha256", expected if is_old else None) != expected:
             raise ValueError("its content is not what was written. Copy it again")
         return build(model, tensors)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{source} is a damaged {what}: {reason_of(error)}.") from error
+        raise ValueError(f"{source} is a damaged {what}: {files.reason_of(error)}.") from error
 
 
 def _read_old_bank(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], str]:
     """Return the facts and the checksum of a bank of 0.1 or 0.2."""
     text = "".join(f"{key}={header[key]};" for key in ("names", "settings"))
     in_order = [(name, tensors[name]) for name in ALL_TENSORS if name in tensors]
-    return {key: parse_json(header[key]) for key in ("names", "settings")}, tensors_hash(text, in_order)
+    return {key: files.parse_json(header[key]) for key in ("names", "settings")}, tensors_hash(text, in_order)
 
 
 def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -127,7 +119,7 @@ def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dic
     except SafetensorError as error:
         released = f" {RELEASED}." if source.suffix in RELEASED_SUFFIXES else ""
         raise ValueError(
-            f"{source} is not a complete safetensors file ({shorten(error)}). It may be cut short or of another "
+            f"{source} is not a complete safetensors file ({files.shorten(error)}). It may be cut short or of another "
             f"format; a {what} is written with `{writer}`.{released}"
         ) from error
 
@@ -136,8 +128,8 @@ def check_kind_of_file(source: Path, fits: bool, tensors: dict[str, Tensor], wha
     """Raise where a safetensors file holds something else."""
     if not fits:
         raise ValueError(
-            f"{source} is a safetensors file of another kind: it holds {shorten(sorted(tensors)[:5])} instead of a "
-            f"{what}. Pass a file written by `{writer}`."
+            f"{source} is a safetensors file of another kind: it holds {files.shorten(sorted(tensors)[:5])} instead of "
+            f"a {what}. Pass a file written by `{writer}`."
         )
 
 

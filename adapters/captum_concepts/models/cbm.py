@@ -15,27 +15,14 @@ from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import FitSettings, Fitting, as_embeddings
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable, known_labels
-from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
-from captum_concepts.models.files import ModelContents, backbone_facts
+from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part, make_linear
+from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import HEADS
 from captum_concepts.models.interventions import mean_absent_values
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
-from captum_concepts.models.store import StoredCBM
-from captum_concepts.support.checks import (
-    check_axes,
-    check_choice,
-    check_finite,
-    check_keywords,
-    check_module,
-    check_name_order,
-    check_whole,
-    match_names,
-    only_numbers,
-    to_numpy,
-    to_presence,
-    to_tensor,
-)
+from captum_concepts.models.store import SHARED, StoredCBM
+from captum_concepts.support import checks
 from captum_concepts.support.running import first_floating, progress
 
 
@@ -115,7 +102,7 @@ class PostHocCBM(StoredCBM):
         pool: Pool = "mean",
         maps: Maps | None = None,
     ) -> None:
-        check_choice("values", values, VALUES)
+        checks.check_choice("values", values, VALUES)
         module, pooling = resolve_stages(features, pool, maps)
         reference = first_floating(module)
         if reference is not None:
@@ -154,6 +141,30 @@ class PostHocCBM(StoredCBM):
         self.absent_values = None if absent is None else absent.to(self.concept_layer.cavs)
         self.mean_values = mean.to(self.concept_layer.cavs)
 
+    def random_models(self: StoredCBM) -> list[PostHocCBM]:
+        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
+
+        Returns
+        -------
+        list of PostHocCBM
+            Models in eval mode except the features, without a residual, of this model's kind of values (or "margin");
+            empty without random banks.
+        """
+        layer, own = self.concept_layer, first_floating(self.concept_layer)
+        stages = (getattr(layer, "values", "margin"), self.pooling.pool, self.pooling.maps)
+        models = []
+        for draw in self.random_banks:
+            like, names = draw.cavs if own is None else own, getattr(layer, "names", None)
+            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
+            head = make_linear(draw.head.weight, draw.head.bias, like.dtype, like.device).eval()
+            model = PostHocCBM(self.features, bank.to(like.device, like.dtype), head, *stages)
+            model.concept_layer.eval()
+            for name in SHARED:
+                setattr(model, name, getattr(self, name))
+            model.know_levels(draw)
+            models.append(model)
+        return models
+
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
         return self.concept_layer.cavs
@@ -164,21 +175,11 @@ class PostHocCBM(StoredCBM):
 
     def _contents(self) -> ModelContents:
         bank = self.bank
-        facts = backbone_facts(self.features, self.pooling, bank.cavs.shape[1], self.source, self.normalisation)
-        return ModelContents(
-            head=self.head,
-            backbone=facts,
-            bank=bank,
-            values=self.values,
-            class_names=self.class_names,
-            random_banks=self.random_banks,
-            levels=self._levels(),
-        )
+        return self._contents_with(bank.cavs.shape[1], bank=bank, values=self.values)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
         model = cls(features, cast(ConceptBank, contents.bank), contents.head, contents.values, pool, maps)
-        model.class_names, model.random_banks = contents.class_names, contents.random_banks
         model.know_file(contents)
         return model
 
@@ -269,12 +270,12 @@ class PostHocCBM(StoredCBM):
             If a choice is unknown, `bank` has another width or is given with what it replaces, the loader is empty,
             shuffles although `concept_labels` is given, or gives other batches, or as in `ConceptBank.fit`.
         """
-        check_choice("values", values, VALUES)
+        checks.check_choice("values", values, VALUES)
         if isinstance(head, str):
-            check_choice("head", head, HEADS)
-        check_keywords(f"{cls.__name__}.fit", fitting, [*FitSettings.__annotations__], "See `ConceptBank.fit`.")
+            checks.check_choice("head", head, HEADS)
+        checks.check_keywords(f"{cls.__name__}.fit", fitting, [*FitSettings.__annotations__], "See `ConceptBank.fit`.")
         settings = Fitting(seed=seed, **fitting).check()
-        check_whole("random_banks", random_banks, 0)
+        checks.check_whole("random_banks", random_banks, 0)
         module, pooling = resolve_stages(features, pool, maps)
         replaced = {"concept_labels": concept_labels, "names": names, "concepts": concepts, **fitting}
         if bank is not None and (surplus := [name for name, value in replaced.items() if value is not None]):
@@ -292,9 +293,9 @@ class PostHocCBM(StoredCBM):
             n_classes = len(class_names)
         data, _ = whole_data_set(getattr(loader, "dataset", None))
         owner = "the names of the loader's data set"
-        check_name_order("class_names", class_names, getattr(data, "class_names", None), owner)
+        checks.check_name_order("class_names", class_names, getattr(data, "class_names", None), owner)
         if concept_labels is None:
-            check_name_order("names", names, getattr(data, "concept_names", None), owner)
+            checks.check_name_order("names", names, getattr(data, "concept_names", None), owner)
         else:
             concept_labels, names = _named_labels(concept_labels, names)
             _check_aligned(concept_labels, loader)
@@ -303,12 +304,12 @@ class PostHocCBM(StoredCBM):
             names, left_out = _choose_concepts(loader, concept_labels, names, concepts, min_images)
         labelled = concept_labels is not None or bank is not None
         embedded = embed_batches(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
-        check_finite("loader", embedded.features)
+        checks.check_finite("loader", embedded.features)
         rows, labels = as_embeddings(embedded.features), cast("Tensor", embedded.labels)
         if bank is None:
             truth = embedded.concept_labels if concept_labels is None else concept_labels
-            check_axes(concept_labels=(truth, f"{len(rows)} L"))
-            present = to_numpy(truth).astype(bool)
+            checks.check_axes(concept_labels=(truth, f"{len(rows)} L"))
+            present = checks.to_numpy(truth).astype(bool)
             learnable = find_learnable(present, names, concepts, min_images)
             if learnable.left_out != left_out:
                 learnable.warn()
@@ -361,10 +362,10 @@ def _named_labels(concept_labels: Any, names: Sequence[str] | None) -> tuple[Ten
     """Return concept labels as a tensor, and the names of its columns, which a table has by itself."""
     if hasattr(concept_labels, "columns"):
         columns = [str(name) for name in concept_labels.columns]
-        places = match_names("concept_labels", columns, names, "concepts")
+        places = checks.match_names("concept_labels", columns, names, "concepts")
         concept_labels = concept_labels.iloc[:, places or range(len(columns))].to_numpy(copy=True)
-        names = None if names is None and only_numbers(columns) else names or columns
-    return to_tensor("concept_labels", concept_labels), names
+        names = None if names is None and checks.only_numbers(columns) else names or columns
+    return checks.to_tensor("concept_labels", concept_labels), names
 
 
 def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:
@@ -384,7 +385,7 @@ def _fit_head(
 ) -> nn.Module:
     if not isinstance(head, str):
         module = head(values, labels)
-        check_module("head", module)
+        checks.check_module("head", module)
         return module
     options = {"seed": seed} if head == "elastic_net" else {}
     return HEADS[head](values, labels, n_classes, **options)
@@ -395,5 +396,5 @@ def _check_aligned(concept_labels: Tensor, loader: Iterable[LoaderBatch]) -> Non
     check_order(loader, ["concept_labels"])
     # Known before the pass over the images, unless the loader leaves some out.
     every_image = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
-    check_axes(concept_labels=(concept_labels, f"{len(sampler) if every_image else 'N'} L"))
-    to_presence("concept_labels", concept_labels)
+    checks.check_axes(concept_labels=(concept_labels, f"{len(sampler) if every_image else 'N'} L"))
+    checks.to_presence("concept_labels", concept_labels)

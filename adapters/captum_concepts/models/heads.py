@@ -16,16 +16,7 @@ from torch import Tensor, nn
 
 from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
 from captum_concepts.models.interventions import chosen_concepts
-from captum_concepts.support.checks import (
-    as_list,
-    check_axes,
-    check_finite,
-    check_range,
-    check_whole,
-    to_class_indices,
-    to_numpy,
-    to_tensor,
-)
+from captum_concepts.support import checks
 from captum_concepts.support.files import list_some
 from captum_concepts.support.running import import_sklearn, warn_user
 
@@ -92,8 +83,8 @@ def fit_logistic(
     >>> head(values).argmax(1).tolist()
     [0, 0, 1, 1]
     """
-    check_range("C", C, 0, math.inf, open_low=True)
-    check_whole("max_iter", max_iter, 1)
+    checks.check_range("C", C, 0, math.inf, open_low=True)
+    checks.check_whole("max_iter", max_iter, 1)
     model = import_sklearn("linear_model").LogisticRegression(C=C, max_iter=max_iter)
     head = _fit(model, values, labels, n_classes, standardise)
     if max(model.n_iter_) >= max_iter:
@@ -158,9 +149,9 @@ def fit_elastic_net(
     >>> bool(head.weight[1, 0].abs() == head.weight[1].abs().max())
     True
     """
-    check_range("alpha", alpha, 0, math.inf, open_low=True, open_high=True)
-    check_range("l1_ratio", l1_ratio, 0, 1)
-    check_whole("max_iter", max_iter, 1)
+    checks.check_range("alpha", alpha, 0, math.inf, open_low=True, open_high=True)
+    checks.check_range("l1_ratio", l1_ratio, 0, 1)
+    checks.check_whole("max_iter", max_iter, 1)
     model = import_sklearn("linear_model").SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
     )
@@ -218,10 +209,10 @@ def _fit(
     n_classes: int | None,
     standardise: bool,
 ) -> nn.Linear:
-    values, classes = to_tensor("values", values), to_class_indices("labels", labels)
-    check_axes(values=(values, "N L"), labels=(classes, "N"))
-    check_finite("values", values)
-    y = to_numpy(classes)
+    values, classes = checks.to_tensor("values", values), checks.to_class_indices("labels", labels)
+    checks.check_axes(values=(values, "N L"), labels=(classes, "N"))
+    checks.check_finite("values", values)
+    y = checks.to_numpy(classes)
     k = _count_classes(y, n_classes)
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
     x = values.cpu().double().numpy()
@@ -304,7 +295,9 @@ def prune(
     rows = torch.arange(n_classes)
     if classes is not None:
         listed = [classes] if isinstance(classes, int) else torch.as_tensor(classes).tolist()
-        rows = torch.tensor(sorted({check_whole("classes", k, 0, n_classes - 1) for k in as_list("classes", listed)}))
+        rows = torch.tensor(
+            sorted({checks.check_whole("classes", k, 0, n_classes - 1) for k in checks.as_list("classes", listed)})
+        )
     with torch.no_grad():
         before = linear.weight[rows].abs().sum(1)
         linear.weight[rows[:, None], columns.flatten()] = 0

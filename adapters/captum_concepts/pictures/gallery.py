@@ -15,16 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.support.checks import (
-    as_list,
-    check_axes,
-    check_binary,
-    check_choice,
-    check_finite,
-    check_range,
-    check_shape,
-    to_array,
-)
+from captum_concepts.support import checks
 from captum_concepts.texts import readable_name, signed_text
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
@@ -103,10 +94,10 @@ def overlay(
     >>> picture.shape
     (32, 32, 3)
     """
-    check_choice("coloured", coloured, (True, False, "blend"))
+    checks.check_choice("coloured", coloured, (True, False, "blend"))
     if beta is None:
         beta = 0.7 if coloured == "blend" else 0.4
-    check_range("beta", beta, 0, 1)
+    checks.check_range("beta", beta, 0, 1)
     if low is not None and high is not None and low > high:
         raise ValueError(f"Expected argument `low` to be at most `high` = {high} but got {low}.")
     if not coloured and threshold is None:
@@ -262,22 +253,22 @@ def gallery(
     n = len(images)
     if n == 0:
         raise ValueError("Expected argument `images` to hold at least one image but got none.")
-    maps = to_array("maps", maps)
-    check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
+    maps = checks.to_array("maps", maps)
+    checks.check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
     k = maps.shape[1]
     marks = as_marks("present", present, ("N", "k"), (n, k))
     gone = as_marks("absent", absent, ("N", "k"), (n, k))
     if contributions is not None:
-        contributions = to_array("contributions", contributions)
-        check_shape("contributions", contributions, ("N", "k"), (n, k))
+        contributions = checks.to_array("contributions", contributions)
+        checks.check_shape("contributions", contributions, ("N", "k"), (n, k))
     if class_maps is not None:
-        class_maps = to_array("class_maps", class_maps)
-        check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
+        class_maps = checks.to_array("class_maps", class_maps)
+        checks.check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
     listed = _as_names(names, n, k)
     if class_names is not None and len(class_names) != n:
         raise ValueError(f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}.")
     if axes is not None:
-        check_shape("axes", axes, ("N", "columns"), (n, 1 + k + (class_maps is not None)))
+        checks.check_shape("axes", axes, ("N", "columns"), (n, 1 + k + (class_maps is not None)))
 
     def tile(i: int, j: int) -> Tile:
         is_absent = gone is not None and bool(gone[i, j])
@@ -357,16 +348,16 @@ def as_marks(
     """Return an optional array of 0 and 1 of a shape, or raise."""
     if value is None:
         return None
-    marks = to_array(name, value)
-    check_shape(name, marks, axes, sizes)
-    check_binary(name, marks)
+    marks = checks.to_array(name, value)
+    checks.check_shape(name, marks, axes, sizes)
+    checks.check_binary(name, marks)
     return marks
 
 
 def _as_names(names: Sequence[str] | Sequence[Sequence[str]], n: int, k: int) -> list[list[str]]:
-    listed = as_list("names", names, "names")
+    listed = checks.as_list("names", names, "names")
     shared = all(isinstance(item, str) for item in listed)
-    rows = [listed] * n if shared else [as_list("names", row, "names") for row in listed]
+    rows = [listed] * n if shared else [checks.as_list("names", row, "names") for row in listed]
     lengths = [len(row) for row in rows]
     if lengths != [k] * n:
         raise ValueError(
@@ -378,7 +369,7 @@ def _as_names(names: Sequence[str] | Sequence[Sequence[str]], n: int, k: int) ->
 
 def as_picture(name: str, image: Tensor | ArrayLike) -> np.ndarray:
     """Return an image as (H, W, 3) floats in [0, 1]."""
-    array = to_array(name, image)
+    array = checks.to_array(name, image)
     if not array.size:
         raise ValueError(f"Expected argument `{name}` to hold at least one pixel but got shape {array.shape}.")
     if array.ndim == 4 and len(array) == 1:
@@ -396,7 +387,7 @@ def as_picture(name: str, image: Tensor | ArrayLike) -> np.ndarray:
         )
     if first and (not last or isinstance(image, Tensor)) and n_axes == 3:
         array = np.moveaxis(array, 0, -1)
-    check_finite(name, array)
+    checks.check_finite(name, array)
     array = array / 255.0 if array.dtype == np.uint8 else array.astype(np.float64)
     check_levels(name, array.min(), array.max())
     return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
@@ -415,13 +406,13 @@ def check_levels(name: str, low: float, high: float) -> None:
 
 def _as_map(map_: Tensor | ArrayLike) -> np.ndarray:
     """Return one map (h, w), also of a batch of one."""
-    values = to_array("map", map_)
+    values = checks.to_array("map", map_)
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
-    check_axes(map=(values, "h w"))
+    checks.check_axes(map=(values, "h w"))
     if not values.size:
         raise ValueError(f"Expected argument `map` to hold at least one number but got shape {values.shape}.")
-    check_finite("map", values)
+    checks.check_finite("map", values)
     return values
 
 

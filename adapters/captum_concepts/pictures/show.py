@@ -17,18 +17,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.models.interventions import chosen_concepts
-from captum_concepts.pictures.gallery import (
-    MARKS,
-    PALETTE,
-    TextFigure,
-    Tile,
-    as_marks,
-    as_picture,
-    check_levels,
-    draw_tiles,
-    figure_of,
-    overlay,
-)
+from captum_concepts.pictures import gallery
 from captum_concepts.pictures.views import (
     ClassViews,
     ConceptViews,
@@ -39,15 +28,7 @@ from captum_concepts.pictures.views import (
     concept_views,
     known_normalisation,
 )
-from captum_concepts.support.checks import (
-    check_choice,
-    check_finite,
-    check_shape,
-    check_whole,
-    find_names,
-    to_array,
-    to_class_indices,
-)
+from captum_concepts.support import checks
 from captum_concepts.texts import clip_text, readable_name, signed_text
 
 if TYPE_CHECKING:
@@ -150,9 +131,9 @@ def show_concepts(
     (2, 5)
     >>> figure.savefig("concepts.png")
     """
-    check_whole("top", top, 1)
+    checks.check_whole("top", top, 1)
     if by is not None:
-        check_choice("by", by, BY)
+        checks.check_choice("by", by, BY)
     # Before the model runs, which may take minutes.
     tiles = _pictures(pictures, images, model)
     views = _compute_views(model, images, layer, bank, batch_size)
@@ -163,10 +144,10 @@ def show_concepts(
         chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
-    present = as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    present = gallery.as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
     if labels is not None:
-        labels = to_class_indices("labels", labels)
-        check_shape("labels", labels, ("N",), (n,))
+        labels = checks.to_class_indices("labels", labels)
+        checks.check_shape("labels", labels, ("N",), (n,))
     names = None
     if isinstance(views, ClassViews):
         names = class_labels(class_names or getattr(model, "class_names", None), views.logits.shape[1])
@@ -178,7 +159,7 @@ def show_concepts(
     remainder = ("residual and " if has_residual else "") + names_of_rest.get(kind, "")
     rows = []
     for i, js in enumerate(chosen.tolist()):
-        rows.append([Tile(as_picture("images", tiles[i]), _class_title(views, i, names, labels))])
+        rows.append([gallery.Tile(gallery.as_picture("images", tiles[i]), _class_title(views, i, names, labels))])
         for j, map_ in zip(js, maps[i], strict=True):
             value, weak = views.values[i, j].item(), views.weak[j]
             absent = views.threshold is not None and value < views.threshold
@@ -186,9 +167,9 @@ def show_concepts(
             # No line ends within "p = 0.87".
             more = "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
             title = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}{more}"
-            picture = overlay(tiles[i], map_, coloured="blend", low=low, high=high)
-            rows[i].append(Tile(picture, title, mark, _GREY if weak else None))
-    figure, axes = draw_tiles(rows, last=0.0 if names is None else 2.6, bar=_BAR)
+            picture = gallery.overlay(tiles[i], map_, coloured="blend", low=low, high=high)
+            rows[i].append(gallery.Tile(picture, title, mark, _GREY if weak else None))
+    figure, axes = gallery.draw_tiles(rows, last=0.0 if names is None else 2.6, bar=_BAR)
     if isinstance(views, ClassViews):
         for i, row in enumerate(axes):
             there = None if views.threshold is None else views.values[i] >= views.threshold
@@ -263,19 +244,19 @@ def show_top_images(
     >>> figure, axes = show_top_images(cbm, torch.rand(20, 3, 16, 16), "red", top=4)
     >>> figure.savefig("red.png")
     """
-    check_whole("top", top, 1)
+    checks.check_whole("top", top, 1)
     # Before the model runs, which may take minutes.
     tiles = _pictures(pictures, images, model)
     views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
-    (j,) = find_names("concept", views.names, [concept])
-    present = as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    (j,) = checks.find_names("concept", views.names, [concept])
+    present = gallery.as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
     best = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
     maps = views.maps[best, j]
     low, high = scale_of(maps, views.map_threshold)
     shown = [
-        Tile(
-            overlay(tiles[i], map_, coloured="blend", low=low, high=high),
+        gallery.Tile(
+            gallery.overlay(tiles[i], map_, coloured="blend", low=low, high=high),
             f"image {i}: {signed_text(views.values[i, j].item(), 2)}",
             None if present is None else bool(present[i, j]),
         )
@@ -283,7 +264,7 @@ def show_top_images(
     ]
     columns = min(len(shown), 4)
     rows = [shown[start : start + columns] for start in range(0, len(shown), columns)]
-    figure, axes = draw_tiles(rows, bar=_BAR)
+    figure, axes = gallery.draw_tiles(rows, bar=_BAR)
     title = clip_text(readable_name(views.names[j]), 60) + (f"\n{views.weak[j]}" if views.weak[j] else "")
     colour = _GREY if views.weak[j] else "black"
     figure.suptitle(title, fontsize="medium", parse_math=False, color=colour)
@@ -343,11 +324,11 @@ def plot_contributions(
     >>> figure, axes = plot_contributions([2.0, -0.5], names, total=1.7, present=[1, 0])
     >>> figure.savefig("contributions.png")
     """
-    check_whole("top", top, 1)
-    check_finite("total", total)
-    parts = to_array("contributions", contributions).astype(float)
-    check_shape("contributions", parts, ("L",), (len(names),))
-    present = as_marks("present", present, ("L",), (len(names),))
+    checks.check_whole("top", top, 1)
+    checks.check_finite("total", total)
+    parts = checks.to_array("contributions", contributions).astype(float)
+    checks.check_shape("contributions", parts, ("L",), (len(names),))
+    present = gallery.as_marks("present", present, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, smaller = order[:top], order[top:]
     texts = [clip_text(readable_name(str(name)), 30) for name in names]
@@ -358,11 +339,11 @@ def plot_contributions(
         bars.append((f"{len(smaller)} other concept{'s' if len(smaller) > 1 else ''}", parts[smaller].sum()))
     bars.append((clip_text(str(rest), 30), total - parts.sum()))
     if ax is None:
-        ax = TextFigure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
+        ax = gallery.TextFigure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
     starts = np.cumsum([0.0, *(width for _, width in bars)])
     places = np.arange(len(bars) + 1)
     for place, (start, (_, width)) in enumerate(zip(starts, bars, strict=False)):
-        ax.barh(place, width, left=start, height=0.7, color=MARKS[bool(width >= 0)][1])
+        ax.barh(place, width, left=start, height=0.7, color=gallery.MARKS[bool(width >= 0)][1])
     ax.barh(places[-1], total, height=0.7, color=_GREY)
     labels = [f"{name}  {signed_text(width, 2)}" for name, width in bars] + [
         f"{clip_text(total_name, 30)}  {signed_text(total, 2)}"
@@ -373,7 +354,7 @@ def plot_contributions(
     ax.tick_params(axis="x", labelsize="x-small")
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    return figure_of(ax), ax
+    return gallery.figure_of(ax), ax
 
 
 def scale_of(maps: Tensor, threshold: float | None) -> tuple[float, float]:
@@ -392,7 +373,7 @@ def _compute_views(
     bank: ConceptBank | None,
     batch_size: int,
 ) -> ConceptViews:
-    check_whole("batch_size", batch_size, 1)
+    checks.check_whole("batch_size", batch_size, 1)
     if bank is not None and (layer is not None or isinstance(model, Backbone)):
         return bank_views(model, layer, bank, images, batch_size)
     if layer is not None or bank is not None:
@@ -411,7 +392,7 @@ def _pictures(pictures: Tensor | ArrayLike | None, images: Tensor | ArrayLike, m
         name, tensor = "pictures", check_images(pictures, "pictures")
         if len(tensor) != n:
             raise ValueError(f"Expected argument `pictures` to hold N = {n} images but got {len(tensor)}.")
-    check_levels(name, tensor.min().item(), tensor.max().item())
+    gallery.check_levels(name, tensor.min().item(), tensor.max().item())
     return tensor
 
 
@@ -444,7 +425,7 @@ def _show_scale(
         for y, x in cells.nonzero().tolist():
             corner = x * columns - 0.5, y * rows - 0.5
             ax.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor="white", linewidth=1))
-    colours = ScalarMappable(Normalize(low, high), mpl.colormaps[PALETTE])
+    colours = ScalarMappable(Normalize(low, high), mpl.colormaps[gallery.PALETTE])
     extend = "max" if clipped.any() else "neither"
     bar = figure.colorbar(colours, ax=list(axes.ravel()), shrink=0.8, pad=0.01, aspect=30, extend=extend)
     bar.ax.tick_params(labelsize="x-small")
