@@ -496,8 +496,10 @@ def updates(case: MetricCase) -> None:
 def merged_halves(case: MetricCase) -> None:
     """Merge two halves of the images, scored in two processes, to the scores of all."""
     first, second = (case.updated(half) for half in halves(case.keywords))
+    alone = second.compute()
     first.merge_state(pickle.loads(pickle.dumps(second)))
     assert_same(first.compute(), case.scores, "merged halves and all images")
+    assert_same(second.compute(), alone, "the second half before and after")
 
 
 @law(of_concepts)
