@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
-    from quantus_concepts.testing.contract import MetricCase, parametrize_with_metrics
+    from quantus_concepts.testing.cases import MetricCase
+    from quantus_concepts.testing.contract import parametrize_with_metrics
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 

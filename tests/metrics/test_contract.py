@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from quantus_concepts import metrics
 from quantus_concepts.metrics import ConceptPredictions
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.testing import MetricCase, parametrize_with_metrics
-from quantus_concepts.testing.contract import LAWS, drawn_call
+from quantus_concepts.testing.cases import drawn_call
+from quantus_concepts.testing.contract import LAWS
 from tiny_encoders import PoolingEncoder
 
 TABLE = torch.tensor([[1, 0, 0, 1, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 1]])
@@ -304,8 +307,9 @@ def test_a_metric_that_breaks_a_law_is_named_with_it(kind: type[Wrong]) -> None:
         assert message.startswith(f"{kind.__name__} breaks the law `{name}`: {LAWS[name].sentence}\n")
 
 
-def test_laws_have_a_sentence_and_cases_are_checked() -> None:
-    assert all(law.sentence.endswith(".") for law in LAWS.values())
+def test_laws_are_on_their_page_and_cases_are_checked() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api" / "subpackages.md").read_text("utf-8")
+    assert re.findall(r"\| `(\w+)` \| (.*\.) \|", page) == [(name, law.sentence) for name, law in LAWS.items()]
     with pytest.raises(ValueError, match=r"`excused` of CEM to name laws, optimum, .* but got speed"):
         parametrize_with_metrics([MetricCase(metrics.CEM(), excused={"speed": "slow"})])
     with pytest.raises(TypeError, match=r"to hold metrics, as `CEM\(\)`, but got <class"):
