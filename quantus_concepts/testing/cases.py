@@ -147,7 +147,7 @@ def drawn_call() -> Keywords:
         values = model.concept_predictor(torch.as_tensor(images))
         model.absent_values = values.mean(0)
         # So that all classes are predicted.
-        head.bias -= model.head(values).mean(0)
+        head.bias.sub_(model.head(values).mean(0))
         classes = model.head(values).argmax(1).numpy()
     points = rng.uniform(0, SIZE - 1, (N, N_PARTS, 2))
     labels = rng.integers(0, 2, (N, N_CONCEPTS))

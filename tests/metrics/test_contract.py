@@ -282,6 +282,23 @@ class OfSize(Wrong):
         return values * rows.importance(self.importance).norm(dim=1).clamp(max=1)
 
 
+class OfNumbers(Wrong):
+    """The first concept counts less."""
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        return values * (1 - 0.5 * rows.truth["concept_labels"][:, 0])
+
+
+class Forgiving(ConceptMass):
+    """Whatever is refused has no score."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> list[float]:
+        try:
+            return super().__call__(*arguments, **keywords)
+        except ValueError:
+            return [np.nan]
+
+
 #: The laws that a metric breaks, at least.
 BROKEN = {
     OfBatches: {"batch_size", "updates", "merged_halves", "tables"},
@@ -290,11 +307,13 @@ BROKEN = {
     Silent: {"undefined_scores"},
     Drawing: {"random_numbers", "nothing_is_changed"},
     OfSize: {"positive_factor"},
+    OfNumbers: {"order_of_concepts"},
+    Forgiving: {"host", "missing_truth", "no_images", "unknown_classes"},
 }
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_metric_that_breaks_a_law_is_named_with_it(kind: type[Wrong]) -> None:
+def test_a_metric_that_breaks_a_law_is_named_with_it(kind: type[ConceptMass]) -> None:
     case = MetricCase(kind(importance="value"), optimum=copied(), chance=drawn)
     broken = {}
     for law in LAWS.values():
