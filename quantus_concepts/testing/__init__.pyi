@@ -1,4 +1,4 @@
-from .contract import MetricCase as MetricCase
+from .cases import MetricCase as MetricCase
 from .contract import parametrize_with_metrics as parametrize_with_metrics
 from .damages import DAMAGES as DAMAGES
 from .damages import Damage as Damage

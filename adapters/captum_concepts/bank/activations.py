@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
-from captum_concepts.support.checks import check_finite, check_whole, to_tensor
 from captum_concepts.support import running
+from captum_concepts.support.checks import check_finite, check_whole, to_tensor
 from captum_concepts.support.running import import_sklearn, keep_numpy_state, warn_user
 
 if TYPE_CHECKING:
