@@ -385,4 +385,3 @@ KNOW_NOTHINGS: dict[str, Damage] = {
     "commonest concepts": Damage("commonest concepts", commonest),
     "place prior": Damage("place prior", mean_maps, (MAPS,)),
 }
-

@@ -214,7 +214,9 @@ def _first_maps(rows: ConceptPredictions, side: int = 32) -> tuple[np.ndarray, n
     """Return maps and masks (n, 1, side, side) of the first concepts whose part is visible."""
     parts = rows.tables["part_of_concept"]
     first = first_with_part(rows.naming("effect"), parts, 1)
-    maps = functional.interpolate(KeptLooking(rows).maps(first), size=(side, side), mode="bilinear", align_corners=False)
+    maps = functional.interpolate(
+        KeptLooking(rows).maps(first), size=(side, side), mode="bilinear", align_corners=False
+    )
     maps = maps - maps.amin((2, 3), keepdim=True)
     height, width = rows.tables[SIZE]
     own = rows.truth["points"][torch.arange(len(rows)), torch.as_tensor(parts)[first[:, 0]]]

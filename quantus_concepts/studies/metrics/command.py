@@ -52,7 +52,7 @@ class Metrics(Settings):
     std: kit.Std = None
     unnormalised: kit.Unnormalised = False
     image_size: kit.ImageSize = None
-    worlds: Annotated[int, _run(min=2, max=1000, help="Number of damaged worlds; three more have no damage.")] = 3
+    worlds: Annotated[int, _run(min=2, max=1000, help="Number of damaged worlds; two more have no damage.")] = 3
     repetitions: Annotated[int, _run(min=1, max=1000, help="Draws of each damage in a world.")] = 1
     seed: kit.Seed = 0
     device: kit.Device = kit.AUTO

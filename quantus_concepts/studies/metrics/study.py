@@ -68,7 +68,10 @@ def photograph_rows(settings: Concepts, folder: RunFolder) -> tuple[ConceptPredi
     data = next(load_concept_data(settings, network))
     folder.note(*data.notes)
     seed = SeedModels(folder, settings, network, data, settings.seed)
-    model, loader = seed.models.post_hoc, partial(sample_loader, batch_size=settings.batch_size, n_workers=settings.readers)
+    model, loader = (
+        seed.models.post_hoc,
+        partial(sample_loader, batch_size=settings.batch_size, n_workers=settings.readers),
+    )
     rows = predict_world(model, loader(data.train), loader(data.test), display_progressbar=settings.progress)
     counts = f"{len(data.train)} training and {len(data.test)} test images"
     return rows, f"{data.title}: {counts}, {data.n_classes} classes, {len(data.concept_names)} concepts"
