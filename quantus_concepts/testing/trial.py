@@ -169,8 +169,8 @@ def _named(
     for name, metric in metrics.items():
         if not isinstance(metric, ConceptMetric) and (isinstance(metric, type) or not callable(metric)):
             raise TypeError(
-                "Expected argument `metrics` to hold metrics of concept models, as CEM(), or functions of rows, but got "
-                f"{metric!r}."
+                "Expected argument `metrics` to hold metrics of concept models, as CEM(), or functions of rows, but "
+                f"got {metric!r}."
             )
         if isinstance(metric, ConceptMetric) and metric.bound_truth:
             raise ValueError(
@@ -217,11 +217,11 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
     -------
     DataFrame
         A row for each ``metric`` and ``damage``, of each ``kind``. ``expected``: "worse", "same" or "" for no claim,
-        and ``why``; ``start``, the mean of the undamaged worlds, ``luck``, the largest change that is luck, ``end``, the
-        mean at the largest size that has one, and ``change``, from the same worlds, below 0 if the score gets worse; ``t``, the
-        smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on 95 % of the
-        pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation of size and score, -1 if
-        it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better" or "none";
+        and ``why``; ``start``, the mean of the undamaged worlds, ``luck``, the largest change that is luck, ``end``,
+        the mean at the largest size that has one, and ``change``, from the same worlds, below 0 if the score gets
+        worse; ``t``, the smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on
+        95 % of the pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation
+        of size and score, -1 if it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better" or "none";
         ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses", "rewards", "out of
         order", "moves" (where it must not, or under a change of nothing), "gets better" (without a claim), and of a
         model that knows nothing "passes", if its score is not below that of the undamaged worlds beyond luck.
@@ -279,7 +279,7 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
 
 
 def _reaction(cases: pd.DataFrame, starts: pd.Series, luck: float, smallest: float, sign: float) -> dict[str, Any]:
-    """Return what a score did under one damage, of its changes towards better; sizes where it is undefined are left out."""
+    """Return what a score did under one damage, of its changes towards better; undefined sizes are left out."""
     cases = cases.sort_values(["t", "world", "repetition"])
     means = cases.groupby("t")["change"].mean().dropna()
     if means.empty:

@@ -21,8 +21,8 @@ WORLDS = {
     "photographs": "a post-hoc concept model of the network on photographs",
 }
 HOW = (
-    "Grey band: what two undamaged worlds differ by through luck; ▾ must get worse; blue does, red misses it or rewards "
-    "it, orange moves where it must not or out of order, purple gets better without a claim."
+    "Grey band: what two undamaged worlds differ by through luck; ▾ must get worse; blue does, red misses it or "
+    "rewards it, orange moves where it must not or out of order, purple gets better without a claim."
 )
 TABLE_KEY = "~: out of order, –: not noticed, up: gets better, in brackets: no claim or must not move, red: wrong."
 READING = {

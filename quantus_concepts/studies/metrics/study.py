@@ -32,7 +32,7 @@ LEFT_OUT = (
 def run_trial(settings: Metrics, folder: RunFolder) -> None:
     """Try all scores in each world, and write the report."""
     worlds: dict[str, World] = {RIGHT: RIGHT, TRAINED: TRAINED}
-    about, key = "painted birds", dict[str, object]()
+    about = "painted birds"
     with warnings_as_notes(folder):
         if settings.photographs is not None:
             rows, about = photograph_rows(settings.photographs, folder)
