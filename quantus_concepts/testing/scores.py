@@ -166,7 +166,7 @@ def ksg_leakage(rows: ConceptPredictions, n_neighbours: int = 3) -> float:
 
 
 def pyc_completeness(rows: ConceptPredictions) -> float:
-    """Return PyC's `completeness_score`: areas under the ROC curve of predicted classes, the model's by the network's."""
+    """Return PyC's `completeness_score`: area under the ROC curve of predicted classes, by that of the network's."""
     from torch_concepts.nn.functional import completeness_score
 
     there = torch.unique(rows.labels)

@@ -221,8 +221,8 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
         the mean at the largest size that has one, and ``change``, from the same worlds, below 0 if the score gets
         worse; ``t``, the smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on
         95 % of the pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation
-        of size and score, -1 if it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better" or "none";
-        ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses", "rewards", "out of
+        of size and score, -1 if it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better"
+        or "none"; ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses", "rewards", "out of
         order", "moves" (where it must not, or under a change of nothing), "gets better" (without a claim), and of a
         model that knows nothing "passes", if its score is not below that of the undamaged worlds beyond luck.
 
