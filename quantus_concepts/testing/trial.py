@@ -64,7 +64,7 @@ def meta_evaluate(
         trained on painted birds; rows of a model with concept labels, `predict_world` or `predict_concepts`, of which
         each world takes another half of the scored images; or a function from a seed to such rows.
     damages : sequence or dict, optional
-        Names of `DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by default those that are possible
+        Names of `quantus_concepts.testing.damages.DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by default those that are possible
         with the rows.
     sizes : sequence of float
         Sizes of the damage in (0, 1].
@@ -211,7 +211,8 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
     frame : DataFrame
         Result of `meta_evaluate`.
     expected : dict
-        What a score must do under a damage, by both names: `EXPECTED`, written before the first run.
+        What a score must do under a damage, by both names: by default `quantus_concepts.testing.expected.EXPECTED`,
+        written before the first run.
 
     Returns
     -------
@@ -222,9 +223,10 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
         worse; ``t``, the smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on
         95 % of the pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation
         of size and score, -1 if it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better"
-        or "none"; ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses", "rewards", "out of
-        order", "moves" (where it must not, or under a change of nothing), "gets better" (without a claim), and of a
-        model that knows nothing "passes", if its score is not below that of the undamaged worlds beyond luck.
+        or "none"; ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses",
+        "rewards", "out of order", "moves" (where it must not, or under a change of nothing), "gets better" (without a
+        claim), and of a model that knows nothing "passes", if its score is not below that of the undamaged worlds
+        beyond luck.
 
     Raises
     ------

@@ -16,10 +16,6 @@ from quantus_concepts.functional import concept_auc
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.scores import nanmean
 from quantus_concepts.testing import (
-    DAMAGES,
-    EXPECTED,
-    KNOW_NOTHINGS,
-    UNCHANGED,
     meta_evaluate,
     noticed,
     plot_trial,
@@ -27,7 +23,17 @@ from quantus_concepts.testing import (
     trial_metrics,
     trial_table,
 )
-from quantus_concepts.testing.damages import FITTED, HIDDEN, MAPS, NETWORK, linear_head
+from quantus_concepts.testing.damages import (
+    DAMAGES,
+    FITTED,
+    HIDDEN,
+    KNOW_NOTHINGS,
+    MAPS,
+    NETWORK,
+    UNCHANGED,
+    linear_head,
+)
+from quantus_concepts.testing.expected import EXPECTED
 from quantus_concepts.testing.scores import ksg_leakage, score_world, scored_rows
 from quantus_concepts.testing.worlds import half_of, prepare, right_world, world_maker
 from testing_planted import PARTS, K, L, N, planted_rows

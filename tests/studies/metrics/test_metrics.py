@@ -11,7 +11,8 @@ import pytest
 import quantus_concepts.studies.metrics.study as study
 from quantus_concepts.studies.metrics import COMMANDS
 from quantus_concepts.studies.metrics.report import FEW_DAMAGES, FEW_SCORES
-from quantus_concepts.testing import DAMAGES, meta_evaluate, noticed, trial_metrics
+from quantus_concepts.testing import meta_evaluate, noticed, trial_metrics
+from quantus_concepts.testing.damages import DAMAGES
 from testing_planted import planted_rows
 
 benchmark = COMMANDS["benchmark metrics"]
