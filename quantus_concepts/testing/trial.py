@@ -64,8 +64,8 @@ def meta_evaluate(
         trained on painted birds; rows of a model with concept labels, `predict_world` or `predict_concepts`, of which
         each world takes another half of the scored images; or a function from a seed to such rows.
     damages : sequence or dict, optional
-        Names of `quantus_concepts.testing.damages.DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by default those that are possible
-        with the rows.
+        Names of `quantus_concepts.testing.damages.DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by
+        default those that are possible with the rows.
     sizes : sequence of float
         Sizes of the damage in (0, 1].
     worlds : int
