@@ -9,7 +9,7 @@ import pandas as pd
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number
 from quantus_concepts.studies._kit.results import arrange
-from quantus_concepts.studies.metrics.command import Metrics
+from quantus_concepts.studies.metrics.settings import Metrics
 from quantus_concepts.testing import noticed, plot_trial, trial_table
 from quantus_concepts.testing.trial import DAMAGE, NOTHING_KNOWN, UNMOVED, WORSE
 from quantus_concepts.testing.worlds import RIGHT, TRAINED

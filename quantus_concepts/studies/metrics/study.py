@@ -13,11 +13,13 @@ from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.training import one_thread, quiet_fits
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.report import write_report
-from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.concepts.data import load_concept_data
+from quantus_concepts.studies.concepts.models import load_models
 from quantus_concepts.studies.concepts.seed import Seed
-from quantus_concepts.studies.metrics.command import Metrics
+from quantus_concepts.studies.concepts.settings import Concepts
 from quantus_concepts.studies.metrics.report import build_report
+from quantus_concepts.studies.metrics.settings import Metrics
 from quantus_concepts.testing import meta_evaluate, predict_world
 from quantus_concepts.testing.trial import COLUMNS
 from quantus_concepts.testing.worlds import RIGHT, TRAINED, World
@@ -33,17 +35,19 @@ LEFT_OUT = (
 def run_trial(settings: Metrics, folder: RunFolder) -> None:
     """Try all scores in each world, and write the report."""
     worlds: dict[str, Callable[[], World]] = {name: partial(str, name) for name in (RIGHT, TRAINED)}
-    about = "painted birds"
-    with warnings_as_notes(folder):
-        if settings.photographs is not None:
-            rows, about = photographs(settings.photographs, folder)
-            worlds = {PHOTOGRAPHS: rows}
-        frames = {name: trial_of(name, world, settings, folder) for name, world in worlds.items()}
-    if find_spec("torch_concepts") is None:
-        folder.note("PyC (torch_concepts) is not installed: its completeness and CaCE are left out.")
-    folder.note(LEFT_OUT)
-    frame = pd.concat([part.assign(model=name) for name, part in frames.items()], ignore_index=True)
-    write_report(folder, frame[["model", *COLUMNS]], build_report(frames, settings, about, folder))
+    network = None if settings.photographs is None else load_models(settings.photographs).networks[0]
+    with folder:
+        about = "painted birds"
+        with warnings_as_notes(folder):
+            if settings.photographs is not None:
+                rows, about = photographs(settings.photographs, network, folder)
+                worlds = {PHOTOGRAPHS: rows}
+            frames = {name: trial_of(name, world, settings, folder) for name, world in worlds.items()}
+        if find_spec("torch_concepts") is None:
+            folder.note("PyC (torch_concepts) is not installed: its completeness and CaCE are left out.")
+        folder.note(LEFT_OUT)
+        frame = pd.concat([part.assign(model=name) for name, part in frames.items()], ignore_index=True)
+        write_report(folder, frame[["model", *COLUMNS]], build_report(frames, settings, about, folder))
 
 
 def trial_of(name: str, world: Callable[[], World], settings: Metrics, folder: RunFolder) -> pd.DataFrame:
@@ -63,9 +67,10 @@ def trial_of(name: str, world: Callable[[], World], settings: Metrics, folder: R
     return folder.cached(f"trial {name}", key, tried).fillna({"damage": ""})
 
 
-def photographs(settings: Concepts, folder: RunFolder) -> tuple[Callable[[], ConceptPredictions], str]:
+def photographs(
+    settings: Concepts, network: Network | None, folder: RunFolder
+) -> tuple[Callable[[], ConceptPredictions], str]:
     """Return what makes the rows of a post-hoc CBM, as `benchmark concepts` fits it, and what its images are."""
-    network = settings.loaded.networks[0]
     data = next(load_concept_data(settings, network))
     folder.note(*data.notes)
     seed = Seed(folder, settings, network, data, settings.seed)
