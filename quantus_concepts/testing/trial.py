@@ -22,8 +22,8 @@ from quantus_concepts.testing.worlds import RIGHT, World, world_maker
 
 #: Sizes of damage.
 SIZES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
-#: Worlds without damage beside those with it: luck is their deviation, which needs more than three.
-MORE_WORLDS = 3
+#: Worlds without damage beside those with it, for luck, which is the deviation of all.
+MORE_WORLDS = 2
 #: Kinds of rows of a trial.
 START, DAMAGE, UNMOVED, NOTHING_KNOWN = "start", "damage", "unchanged", "know-nothing"
 COLUMNS = ("metric", "damage", "t", "world", "repetition", "value", "kind", "better")
@@ -64,12 +64,12 @@ def meta_evaluate(
         trained on painted birds; rows of a model with concept labels, `predict_world` or `predict_concepts`, of which
         each world takes another half of the scored images; or a function from a seed to such rows.
     damages : sequence or dict, optional
-        Names of `DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by default those that are possible
-        with the rows.
+        Names of `quantus_concepts.testing.damages.DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by
+        default those that are possible with the rows.
     sizes : sequence of float
         Sizes of the damage in (0, 1].
     worlds : int
-        Number of worlds that are damaged, at least 2; three more without damage help to know luck.
+        Number of worlds that are damaged, at least 2; two more without damage help to know luck.
     repetitions : int
         How often each damage is drawn in a world.
     seed : int
@@ -163,12 +163,14 @@ def _named(
         listed = [metrics] if isinstance(metrics, ConceptMetric) else as_list("metrics", metrics)
         metrics = {getattr(metric, "name", repr(metric)): metric for metric in listed}
         if len(metrics) < len(listed):
-            raise ValueError("Expected argument `metrics` to hold metrics of different names but two are alike: pass a dict.")
+            raise ValueError(
+                "Expected argument `metrics` to hold metrics of different names but two are alike: pass a dict."
+            )
     for name, metric in metrics.items():
         if not isinstance(metric, ConceptMetric) and (isinstance(metric, type) or not callable(metric)):
             raise TypeError(
-                "Expected argument `metrics` to hold metrics of concept models, as CEM(), or functions of rows, but got "
-                f"{metric!r}."
+                "Expected argument `metrics` to hold metrics of concept models, as CEM(), or functions of rows, but "
+                f"got {metric!r}."
             )
         if isinstance(metric, ConceptMetric) and metric.bound_truth:
             raise ValueError(
@@ -178,9 +180,7 @@ def _named(
     return {str(name): metric for name, metric in metrics.items()}
 
 
-def _damages(
-    damages: Sequence[str] | Mapping[str, Function] | None, rows: ConceptPredictions
-) -> dict[str, Damage]:
+def _damages(damages: Sequence[str] | Mapping[str, Function] | None, rows: ConceptPredictions) -> dict[str, Damage]:
     """Return damages by name, or raise for one that the rows do not allow."""
     if damages is None:
         return {name: damage for name, damage in DAMAGES.items() if damage.possible(rows)}
@@ -211,20 +211,22 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
     frame : DataFrame
         Result of `meta_evaluate`.
     expected : dict
-        What a score must do under a damage, by both names: `EXPECTED`, written before the first run.
+        What a score must do under a damage, by both names: by default `quantus_concepts.testing.expected.EXPECTED`,
+        written before the first run.
 
     Returns
     -------
     DataFrame
         A row for each ``metric`` and ``damage``, of each ``kind``. ``expected``: "worse", "same" or "" for no claim,
-        and ``why``; ``start``, the mean of the undamaged worlds, ``luck``, the largest change that is luck, ``end``, the
-        mean at the largest size that has one, and ``change``, from the same worlds, below 0 if the score gets worse; ``t``, the
-        smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on 95 % of the
-        pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation of size and score, -1 if
-        it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better" or "none";
-        ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses", "rewards", "out of
-        order", "moves" (where it must not, or under a change of nothing), "gets better" (without a claim), and of a
-        model that knows nothing "passes", if its score is not below that of the undamaged worlds beyond luck.
+        and ``why``; ``start``, the mean of the undamaged worlds, ``luck``, the largest change that is luck, ``end``,
+        the mean at the largest size that has one, and ``change``, from the same worlds, below 0 if the score gets
+        worse; ``t``, the smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on
+        95 % of the pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation
+        of size and score, -1 if it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better"
+        or "none"; ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses",
+        "rewards", "out of order", "moves" (where it must not, or under a change of nothing), "gets better" (without a
+        claim), and of a model that knows nothing "passes", if its score is not below that of the undamaged worlds
+        beyond luck.
 
     Raises
     ------
@@ -239,10 +241,19 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
     >>> start = [row | {"kind": "start", "damage": "", "t": 0.0, "world": 0, "value": 0.9}]
     >>> start += [start[0] | {"world": 1, "value": 0.91}]
     >>> damaged = [
-    ...     row | {"kind": "damage", "damage": "names permuted", "t": t, "world": 0, "value": 0.9 - t}
+    ...     row
+    ...     | {
+    ...         "kind": "damage",
+    ...         "damage": "names permuted",
+    ...         "t": t,
+    ...         "world": 0,
+    ...         "value": 0.9 - t,
+    ...     }
     ...     for t in (0.1, 0.5, 0.9)
     ... ]
-    >>> noticed(pd.DataFrame(start + damaged))[["metric", "damage", "t", "reaction"]].values.tolist()
+    >>> noticed(pd.DataFrame(start + damaged))[
+    ...     ["metric", "damage", "t", "reaction"]
+    ... ].values.tolist()
     [['mine', 'names permuted', 0.1, 'worse, in order']]
     """
     if lacks := [name for name in COLUMNS if name not in frame]:
@@ -270,7 +281,7 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
 
 
 def _reaction(cases: pd.DataFrame, starts: pd.Series, luck: float, smallest: float, sign: float) -> dict[str, Any]:
-    """Return what a score did under one damage, of its changes towards better; sizes where it is undefined are left out."""
+    """Return what a score did under one damage, of its changes towards better; undefined sizes are left out."""
     cases = cases.sort_values(["t", "world", "repetition"])
     means = cases.groupby("t")["change"].mean().dropna()
     if means.empty:
@@ -280,7 +291,8 @@ def _reaction(cases: pd.DataFrame, starts: pd.Series, luck: float, smallest: flo
     known = cases[cases["t"].isin(means.index) & cases["change"].notna()]
     pairs = known.assign(same=(np.sign(known["change"]) == np.sign(end)) & (known["change"].abs() > _ROUNDING))
     order = [
-        _rank_correlation([0.0, *each["t"]], [0.0, *each["change"]]) for _, each in known.groupby(["world", "repetition"])
+        _rank_correlation([0.0, *each["t"]], [0.0, *each["change"]])
+        for _, each in known.groupby(["world", "repetition"])
     ]
     mean_order = float(np.mean(order))
     if not abs(peak) > max(luck, smallest, _ROUNDING):
@@ -350,7 +362,10 @@ def trial_table(found: pd.DataFrame) -> pd.DataFrame:
     >>> import pandas as pd
     >>> from quantus_concepts.testing import trial_table
     >>> row = {"metric": "mine", "kind": "damage", "t": 0.1, "change": -0.4, "finding": ""}
-    >>> rows = [row | {"damage": "names permuted", "expected": "worse", "reaction": "worse, in order"}]
+    >>> rows = [
+    ...     row
+    ...     | {"damage": "names permuted", "expected": "worse", "reaction": "worse, in order"}
+    ... ]
     >>> rows += [row | {"damage": "units", "kind": "unchanged", "finding": "moves"}]
     >>> trial_table(pd.DataFrame(rows)).iloc[0].tolist()
     ['0.1', '', 'units .40']
@@ -362,7 +377,9 @@ def trial_table(found: pd.DataFrame) -> pd.DataFrame:
         line["passes"] = ", ".join(rows.loc[(rows["kind"] == NOTHING_KNOWN) & (rows["finding"] == "passes"), "damage"])
         moved = rows[(rows["kind"] == UNMOVED) & (rows["finding"] == "moves")]
         sizes = zip(moved["damage"], moved["change"].abs(), strict=True)
-        lines[metric] = line | {"moved by": ", ".join(f"{name} {size:.2f}".replace(" 0.", " .") for name, size in sizes)}
+        lines[metric] = line | {
+            "moved by": ", ".join(f"{name} {size:.2f}".replace(" 0.", " .") for name, size in sizes)
+        }
     table = pd.DataFrame.from_dict(lines, orient="index").fillna("")
     return table.rename_axis("metric")
 

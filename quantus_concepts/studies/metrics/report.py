@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pandas as pd
 
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, number
-from quantus_concepts.studies.metrics.command import Metrics
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number
+from quantus_concepts.studies._kit.results import arrange
+from quantus_concepts.studies.metrics.settings import Metrics
 from quantus_concepts.testing import noticed, plot_trial, trial_table
-from quantus_concepts.testing.damages import DAMAGES
 from quantus_concepts.testing.trial import DAMAGE, NOTHING_KNOWN, UNMOVED, WORSE
 from quantus_concepts.testing.worlds import RIGHT, TRAINED
 
@@ -20,6 +20,11 @@ WORLDS = {
     TRAINED: "post-hoc concept models trained on painted birds",
     "photographs": "a post-hoc concept model of the network on photographs",
 }
+HOW = (
+    "Grey band: what two undamaged worlds differ by through luck; ▾ must get worse; blue does, red misses it or "
+    "rewards it, orange moves where it must not or out of order, purple gets better without a claim."
+)
+TABLE_KEY = "~: out of order, –: not noticed, up: gets better, in brackets: no claim or must not move, red: wrong."
 READING = {
     "The table": "A cell is the smallest size of damage from which on the score is worse beyond luck. “~”: not in "
     "order, “–”: not noticed, “up”: the score gets better. In brackets: the score claims nothing there, or must not "
@@ -44,26 +49,37 @@ READING = {
 }
 
 
+#: The picture of the page and of README: eight scores and six kinds of damage.
+FEW_SCORES = ("concept AUC", "CEM gain (value)", "CEM gain (effect)", "CGIM correlation (value)", "CEM (contribution)")
+FEW_SCORES += ("concept-task leakage", "ANEC-5", "accuracy")
+FEW_DAMAGES = ("names permuted", "directions rotated", "polarity reversed", "head rows permuted", "private code")
+FEW_DAMAGES += ("class recited",)
+
+
 def build_report(frames: Mapping[str, pd.DataFrame], settings: Metrics, about: str, folder: RunFolder) -> Report:
     """Declare the report over the scores of each world; write what was noticed, with the reasons."""
     found = {name: noticed(frame) for name, frame in frames.items()}
-    folder.write("tables/noticed.csv", pd.concat([of.assign(model=name) for name, of in found.items()]).to_csv(index=False))
-    first = next(iter(frames))
-    sections = [Section("Which score notices what", [_table(name, of) for name, of in found.items()])]
-    pictures = [Picture(f"trial_{name}", plot_trial(frame)[0], _about(name), wide=True) for name, frame in frames.items()]
-    sections += [
-        Section("Models that know nothing, and changes that must move nothing", [_passing(name, of) for name, of in found.items()]),
-        Section("All scores and damages", [pictures[0]], pictures[1:]),
+    every = pd.concat([of.assign(model=name) for name, of in found.items()])
+    folder.write("tables/all_noticed.csv", every.to_csv(index=False))
+    first, frame = next(iter(frames.items()))
+    few = Picture("few", plot_trial(frame, FEW_SCORES, FEW_DAMAGES)[0], f"{_about(first)} {HOW}", wide=True)
+    pictures = [Picture(f"trial_{name}", plot_trial(of)[0], _about(name), wide=True) for name, of in frames.items()]
+    sections = [
+        Section("Which score notices what", [_table(name, of) for name, of in found.items()]),
+        Section(
+            "Models that know nothing, and what must move nothing", [_passing(name, of) for name, of in found.items()]
+        ),
+        Section("All scores and damages", folded=pictures),
     ]
-    counts = "; ".join(f"{name}: {_count(of)}" for name, of in found.items())
+    worlds = f"{settings.worlds} worlds, {settings.repetitions} repetition{'s' * (settings.repetitions > 1)}"
     return Report(
         "Which metric would have noticed?",
-        [],
-        None,
+        [verdict for name, of in found.items() for verdict in _verdicts(name, of)],
+        few,
         sections,
-        lead=f"Planted damage to concept models ({about}), {settings.worlds} worlds, {settings.repetitions} "
-        f"repetition{'s' * (settings.repetitions > 1)}. {counts}.",
+        lead=f"Planted damage to concept models ({about}), {worlds}.",
         reading=READING,
+        subject="cells of the table that must get worse",
     )
 
 
@@ -71,12 +87,13 @@ def _about(name: str) -> str:
     return f"Scores against the size of damage: {WORLDS.get(name, name)}."
 
 
-def _count(found: pd.DataFrame) -> str:
+def _verdicts(name: str, found: pd.DataFrame) -> list[Verdict]:
+    """Return how many of the cells that must get worse do, and how many do not."""
     own = found[(found["kind"] == DAMAGE) & (found["expected"] == WORSE)]
-    findings = own["finding"].value_counts()
-    missed, rewarded, apart = (int(findings.get(name, 0)) for name in ("misses", "rewards", "out of order"))
-    seen = len(own) - missed - rewarded - apart
-    return f"of {len(own)} cells that must get worse {seen} do in order, {apart} out of order, {missed} are missed, {rewarded} rewarded"
+    counts = {"get worse in order": "", "get worse out of order": "out of order", "miss it": "misses"}
+    counts["reward it"] = "rewards"
+    shares = {text: int((own["finding"] == finding).sum()) for text, finding in counts.items()}
+    return [Verdict(f"{name}: {text}", n / max(1, len(own)), text=f"{n} of {len(own)}") for text, n in shares.items()]
 
 
 def _table(name: str, found: pd.DataFrame) -> Table:
@@ -87,16 +104,9 @@ def _table(name: str, found: pd.DataFrame) -> Table:
         value=own["t"],
         text=[texts.loc[row["metric"], row["damage"]].replace("-", "–") for row in own.to_dict("records")],
         wrong=own["finding"].isin(["misses", "rewards"]),
-        damage=[_title(damage) for damage in own["damage"]],
     )
-    start = own.drop_duplicates("metric").assign(damage="undamaged", text=lambda of: of["start"].map(number), wrong=False)
-    cells = pd.concat([start.assign(value=start["start"]), cells], ignore_index=True)
     title = f"Smallest damage that is noticed: {WORLDS.get(name, name)}"
-    return Table(f"noticed_{name}", title, cells, ["metric"], ["damage"], number)
-
-
-def _title(damage: str) -> str:
-    return DAMAGES[damage].title.replace("\n", " ") if damage in DAMAGES else damage
+    return Table(f"noticed_{name}", title, cells, ["metric"], ["damage"], number, TABLE_KEY)
 
 
 def _passing(name: str, found: pd.DataFrame) -> Table:
@@ -104,9 +114,12 @@ def _passing(name: str, found: pd.DataFrame) -> Table:
     nothing = found[found["kind"] == NOTHING_KNOWN]
     cells = nothing.assign(value=nothing["end"], wrong=nothing["finding"] == "passes")
     moved = found[found["kind"] == UNMOVED]
-    moved = moved.assign(value=moved["change"].abs(), damage="change by " + moved["damage"], wrong=moved["finding"] == "moves")
+    moved = moved.assign(
+        value=moved["change"].abs(), damage="change by " + moved["damage"], wrong=moved["finding"] == "moves"
+    )
     start = nothing.drop_duplicates("metric").assign(damage="undamaged", wrong=False)
     cells = pd.concat([start.assign(value=start["start"]), cells, moved], ignore_index=True)
+    cells = arrange(cells, metric=[*dict.fromkeys(found["metric"])])
     title = f"Scores of models that know nothing, and changes that must be 0: {WORLDS.get(name, name)}"
-    caption = "Red: passes, or moves."
+    caption = "Red: a model that knows nothing passes, or a score moves that must not."
     return Table(f"nothing_{name}", title, cells, ["metric"], ["damage"], number, caption)
