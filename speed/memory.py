@@ -164,7 +164,9 @@ STREAMS: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
     "`score_substitutions`": (stream_substitutions, ROW),
     "`score_contrasts`": (stream_contrasts, ROW),
 }
-CALLS = {what: stream for what, (stream, _) in STREAMS.items()} | {what: partial(large_batch, what) for what in ("pass", "CLM", "`score_concepts`, one batch")}
+CALLS = {what: stream for what, (stream, _) in STREAMS.items()} | {
+    what: partial(large_batch, what) for what in ("pass", "CLM", "`score_concepts`, one batch")
+}
 
 
 def memory(field: str) -> float:
