@@ -14,6 +14,7 @@ from torch import Tensor
 from captum_concepts.support.checks import to_presence
 from quantus_concepts.functional import concept_auc, concept_auc_interval
 from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.concepts.concept_auc import concept_aucs
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
@@ -103,8 +104,24 @@ class ConceptAUC(ConceptMetric):
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the score of each concept in all rows."""
         values, concepts, _ = seen_values(rows)
-        scores = concept_auc(values, concepts).double().numpy()
-        undefined, left_out = int(np.isnan(scores).sum()), len(rows) - len(values)
+        return self._scored(rows, concept_auc(values, concepts).double().numpy(), len(rows) - len(values))
+
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return the score of all concepts and of each, and their mean within the predicted classes."""
+        if rows.models:
+            of_models = zip(*map(self.table_scores, rows.models), strict=True)
+            return [replace(of[0], values=np.concatenate([each.values for each in of])) for of in of_models]
+        if rows.predicted is None:
+            return [self.score_rows(rows)]
+        values, concepts, seen = seen_values(rows)
+        scores, within = (each.double().numpy() for each in concept_aucs(values, concepts, rows.predicted[seen]))
+        fields = {"metric": col.AUC_WITHIN, "item_kind": "concept"}
+        settings: dict[str, Any] = {"intervals": False, "lists_items": False}
+        own = self._scored(rows, scores, len(rows) - len(values))
+        return [own, MetricScores([fields], within[:, None], col.CHANCE, **settings)]
+
+    def _scored(self, rows: ConceptPredictions, scores: np.ndarray, left_out: int) -> MetricScores:
+        undefined = int(np.isnan(scores).sum())
         reasons = {ONE_SIDED: Counted(undefined, len(scores), "concepts")} if undefined else {}
         reasons |= {NOT_A_NUMBER: Counted(left_out, len(rows))} if left_out else {}
         return MetricScores(
@@ -114,20 +131,6 @@ class ConceptAUC(ConceptMetric):
             reasons=lambda _: reasons,
             mean_interval=lambda _: _interval(rows),
         )
-
-    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
-        """Return the score of all concepts and of each, and their mean within the predicted classes."""
-        if rows.models:
-            of_models = zip(*map(self.table_scores, rows.models), strict=True)
-            return [replace(of[0], values=np.concatenate([each.values for each in of])) for of in of_models]
-        found = self.score_rows(rows)
-        if rows.predicted is None:
-            return [found]
-        values, concepts, seen = seen_values(rows)
-        scores = concept_auc(values, concepts, rows.predicted[seen]).double().numpy()
-        fields = {"metric": col.AUC_WITHIN, "item_kind": "concept"}
-        within = MetricScores([fields], scores[:, None], col.CHANCE, intervals=False, lists_items=False)
-        return [found, within]
 
 
 def _interval(rows: ConceptPredictions) -> tuple[float, float]:

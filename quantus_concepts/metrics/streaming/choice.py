@@ -194,7 +194,9 @@ def scores_of_banks(
                 of_bank += each.scores(name, bank, baselines=False, control=number)
         first += len(found)
         # Of one metric the model's own table has told the rows apart.
-        yield from ([scores for scores, _ in of_bank] if len(chosen) == 1 else _told_apart(of_bank) for of_bank in found)
+        yield from (
+            [scores for scores, _ in of_bank] if len(chosen) == 1 else _told_apart(of_bank) for of_bank in found
+        )
 
 
 def _told_apart(every: Iterable[tuple[MetricScores, bool]]) -> list[MetricScores]:
