@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from quantus_concepts.functional import cgim, cgim_reasons, interval
+from quantus_concepts.functional import cgim, cgim_interval, cgim_reasons, interval
 from quantus_concepts.functional.concepts.cgim import class_sums
 from reference import cgim as reference
 from reference.comparisons import centred_cgim
@@ -20,6 +22,47 @@ def test_by_hand():
     np.testing.assert_allclose(cgim(importance, truth), [0.8, NAN, -(2**-0.5)], atol=1e-7)
     # Classes: (3, 0, -1).(0, .5, 1) / (sqrt 10 sqrt 1.25) and (4, 0, 1).(1, .5, 0) / (sqrt 17 sqrt 1.25).
     np.testing.assert_allclose(cgim(importance, truth, per="class"), [-1 / 12.5**0.5, 4 / 21.25**0.5], atol=1e-7)
+
+
+@pytest.mark.parametrize("per", ["concept", "class"])
+@pytest.mark.parametrize("centred", [True, False])
+def test_the_interval_is_that_of_leaving_out_each_class(per, centred):
+    rng = np.random.default_rng(0)
+    for run, (n_classes, n_concepts) in enumerate([(3, 2), (5, 4), (12, 9), (30, 7)] * 3):
+        own, truth = rng.normal(size=(n_classes, n_concepts)), (rng.random((n_classes, n_concepts)) < 0.4).astype(float)
+        if run > 3:
+            # One class has all of a concept, on either side; and one concept does not vary.
+            truth[:, 0], own[:, 1] = np.arange(n_classes) == 1, 3.0 * (np.arange(n_classes) == 0)
+        if run > 7:
+            own, own[:, -1], truth[2] = own / 1000 + 5, 0.7, 1.0
+        left_out = [
+            float(cgim(np.delete(own, deleted, 0), np.delete(truth, deleted, 0), per, centred).nanmean())
+            for deleted in range(n_classes)
+        ]
+        value = float(cgim(own, truth, per, centred).nanmean())
+        variance = (n_classes - 1) * np.var(left_out)
+        found = cgim_interval(own, truth, per, centred)
+        if np.isnan(variance) or np.isnan(value):
+            assert np.isnan(found).all()
+        else:
+            half = stats.t.ppf(0.975, n_classes - 1) * np.sqrt(variance)
+            assert found == pytest.approx((max(-1, value - half), min(1, value + half)), abs=1e-9)
+
+
+def test_the_interval_of_many_classes_does_not_take_their_square():
+    n_classes, n_concepts, made = 400, 30, 0
+    own, truth = torch.randn(n_classes, n_concepts, dtype=torch.float64), torch.rand(n_classes, n_concepts)
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal made
+            result = func(*args, **(kwargs or {}))
+            made += result.numel() if isinstance(result, torch.Tensor) else 0
+            return result
+
+    with Counting():
+        cgim_interval(own, truth)
+    assert made < 100 * n_classes * n_concepts
 
 
 def test_class_without_samples_is_left_out_of_the_concepts():

@@ -95,8 +95,8 @@ def cgim(importance: Numbers, class_concepts: Numbers, per: str = "concept", cen
     dim = -1 if per == "class" else -2
     if not importance.shape[dim]:  # nothing to compare, and no largest entry
         return importance.new_full(importance.sum(dim).shape, torch.nan)
-    a = _compared(importance, missing, dim, centred)
-    b = _compared(class_concepts.to(importance), missing, dim, centred)
+    a = compared_side(importance, missing, dim, centred)
+    b = compared_side(class_concepts.to(importance), missing, dim, centred)
     # Scaled to a largest entry of 1 first: squares of small importances underflow, those of large ones overflow.
     a = a / a.abs().amax(dim, keepdim=True)
     b = b / b.abs().amax(dim, keepdim=True)
@@ -112,7 +112,7 @@ def _checked_matrices(importance: Numbers, class_concepts: Numbers, per: str) ->
     return importance, class_concepts
 
 
-def _compared(matrix: Tensor, missing: Tensor, dim: int, centred: bool) -> Tensor:
+def compared_side(matrix: Tensor, missing: Tensor, dim: int, centred: bool) -> Tensor:
     """Return one side of the comparison, without its means if it is centred; `missing` are (..., K, 1) classes."""
     # Scores of missing classes are NaN; concepts are compared over the other classes.
     matrix = matrix.masked_fill(missing, torch.nan if dim == -1 else 0.0)
@@ -172,7 +172,7 @@ def cgim_reasons(
     importance = at_least_float32(importance)
     dim = -1 if per == "class" else -2
     missing = importance.isnan().any(-1, keepdim=True)
-    sides = [_compared(side.to(importance), missing, dim, centred) for side in (importance, class_concepts)]
+    sides = [compared_side(side.to(importance), missing, dim, centred) for side in (importance, class_concepts)]
     nothing, no_truth = ((side == 0).all(dim).tolist() for side in sides)
     classless = missing[:, 0].tolist() if per == "class" else [bool(missing.all())] * len(nothing)
     same = SAME_EVERYWHERE[centred]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from captum_concepts.support.checks import check_axes
 from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, to_floats
-from quantus_concepts.functional.concepts.cgim import cgim
+from quantus_concepts.functional.concepts.cgim import cgim, compared_side
 from quantus_concepts.functional.concepts.concept_auc import (
     checked_values,
     class_members,
@@ -30,6 +30,9 @@ from quantus_concepts.functional.concepts.concept_quality import (
     weighted_quality,
 )
 from quantus_concepts.functional.statistics.intervals import clipped_interval, jackknife_estimate, wilson
+
+#: Share of a sum of squares that is left without a class, below which it is summed again.
+_LOST = 1e-3
 
 
 @torch.no_grad()
@@ -81,9 +84,7 @@ def cgim_interval(
     value = float(cgim(own, truth, per, centred).nanmean())
     if len(own) < 3 or math.isnan(value):
         return math.nan, math.nan
-    rest = [[row for row in range(len(own)) if row != deleted] for deleted in range(len(own))]
-    left_out = [float(cgim(own[rows], truth[rows], per, centred).nanmean()) for rows in rest]
-    estimate = jackknife_estimate(value, np.array(left_out))
+    estimate = jackknife_estimate(value, _cgim_without(own, truth, per, centred).numpy())
     # What is left of equal numbers is rounding.
     is_equal = estimate.variance <= 1e-24
     if is_equal and abs(value) > 1 - 1e-9:
@@ -92,6 +93,30 @@ def cgim_interval(
     if math.isnan(estimate.variance) or is_equal:
         return math.nan, math.nan
     return clipped_interval(value, math.sqrt(estimate.variance), estimate.freedom, (-1.0, 1.0))
+
+
+def _cgim_without(own: Tensor, truth: Tensor, per: str, centred: bool) -> Tensor:
+    """Return the mean CGIM (K,) without each class: by sums, since computing it again K times takes K (K L)."""
+    if per == "class":
+        # Of each class by itself.
+        scores = cgim(own, truth, per, centred)
+        defined = ~scores.isnan()
+        return (scores.nansum() - scores.nan_to_num()) / (defined.sum() - defined.int())
+    n_classes, none_missing = len(own), torch.zeros(len(own), 1, dtype=torch.bool)
+    sides = [compared_side(of, none_missing, -2, centred) for of in (own, truth)]
+    sides = [of / torch.where((top := of.abs().amax(0)) > 0, top, 1.0) for of in sides]
+    # Without a class the mean moves, too.
+    share = n_classes / (n_classes - 1) if centred else 1.0
+    sums = [(of.sum(0), of.sum(0) - share * of) for of in (sides[0] * sides[1], sides[0] ** 2, sides[1] ** 2)]
+    (_, rest), (first, first_left), (second, second_left) = sums
+    scores = (rest / (first_left * second_left).sqrt()).clamp(-1, 1)
+    scores[:, (first == 0) | (second == 0)] = torch.nan
+    # Of what is almost all of one side a difference of sums keeps too few digits.
+    lost = ((first_left <= _LOST * first) & (first > 0)) | ((second_left <= _LOST * second) & (second > 0))
+    for deleted in lost.any(1).nonzero().flatten().tolist():
+        rows, columns = torch.arange(n_classes) != deleted, lost[deleted]
+        scores[deleted, columns] = cgim(own[rows][:, columns], truth[rows][:, columns], per, centred)
+    return scores.nanmean(1)
 
 
 @torch.no_grad()
