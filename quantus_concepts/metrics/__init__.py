@@ -6,13 +6,13 @@ from captum_concepts.lazy import lazily
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics.bottleneck.concept_auc import ConceptAUC
+    from quantus_concepts.metrics.bottleneck.concept_regions import ConceptRegions
     from quantus_concepts.metrics.bottleneck.locality import Locality
     from quantus_concepts.metrics.bottleneck.monosemanticity import Monosemanticity
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
     from quantus_concepts.metrics.concepts.completeness import Completeness
-    from quantus_concepts.metrics.concepts.concept_regions import ConceptRegions
     from quantus_concepts.metrics.concepts.interventions import InterventionAccuracy, plot_interventions
     from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage, InterconceptLeakage
     from quantus_concepts.metrics.concepts.oracle_head import OracleHead
