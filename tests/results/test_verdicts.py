@@ -71,6 +71,7 @@ def test_a_model_is_judged_by_its_own_concepts():
             "moves with the zero of the values",
         ),
         ({"metric": "negative first"}, "neither more nor less is better"),
+        ({"metric": "coverage", "explanation": "effect"}, "neither more nor less is better"),
         ({"low": math.nan, "high": math.nan}, "no interval"),
         ({"random_low": math.nan, "random_high": math.nan}, "no random banks"),
         ({"value": math.nan}, "undefined"),

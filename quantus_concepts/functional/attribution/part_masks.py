@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, to_array, to_masks
 from captum_concepts.support.running import widest_float
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one
 from quantus_concepts.functional.attribution.regions import checked_alphas, checked_threshold, chunks
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
@@ -173,6 +174,7 @@ def mask_threshold_shares(maps: Numbers, masks: Numbers, threshold: float) -> Te
     return shares.masked_fill(~_is_defined(maps, masks), torch.nan)
 
 
+@in_one_line
 class RegionScores(NamedTuple):
     """How well maps cover marked regions, each (B,) in [0, 1].
 
