@@ -1,13 +1,13 @@
 from .bottleneck.concept_auc import ConceptAUC as ConceptAUC
 from .bottleneck.concept_quality import ConceptQuality as ConceptQuality
 from .bottleneck.concept_quality import plot_calibration as plot_calibration
+from .bottleneck.concept_regions import ConceptRegions as ConceptRegions
 from .bottleneck.locality import Locality as Locality
 from .bottleneck.monosemanticity import Monosemanticity as Monosemanticity
 from .concepts.cem import CEM as CEM
 from .concepts.cgim import CGIM as CGIM
 from .concepts.clm import CLM as CLM
 from .concepts.completeness import Completeness as Completeness
-from .concepts.concept_regions import ConceptRegions as ConceptRegions
 from .concepts.interventions import InterventionAccuracy as InterventionAccuracy
 from .concepts.interventions import plot_interventions as plot_interventions
 from .concepts.leakage import ConceptSetCeiling as ConceptSetCeiling

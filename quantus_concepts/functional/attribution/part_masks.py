@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, to_array, to_masks
 from captum_concepts.support.running import widest_float
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one
 from quantus_concepts.functional.attribution.regions import checked_alphas, checked_threshold, chunks
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
@@ -173,6 +174,7 @@ def mask_threshold_shares(maps: Numbers, masks: Numbers, threshold: float) -> Te
     return shares.masked_fill(~_is_defined(maps, masks), torch.nan)
 
 
+@in_one_line
 class RegionScores(NamedTuple):
     """How well maps cover marked regions, each (B,) in [0, 1].
 
@@ -234,11 +236,11 @@ def region_scores(maps: Numbers, masks: Numbers) -> RegionScores:
     found = maps.new_empty(3, len(maps))
     for rows, out, work in chunks(maps, size):
         values, marked = resize(maps[rows], out, work).flatten(1), masks[rows].flatten(1)
-        n_marked = marked.sum(1, keepdim=True)
+        n_marked = marked.sum(1, keepdim=True).clamp(min=1)
         values = values - values.amin(1, keepdim=True)
         # A map that is the same everywhere names every pixel alike.
         values = values.masked_fill(~values.any(1, keepdim=True), 1)
-        last = values.sort(1, descending=True).values.gather(1, (n_marked - 1).clamp(min=0))
+        last = values.topk(int(n_marked.max()), 1).values.gather(1, n_marked - 1)
         named, largest = (values >= last) & (values > 0), values == values.amax(1, keepdim=True)
         inside = marked.to(exact)
         found[0, rows] = ((named & marked).sum(1).to(exact) / (named | marked).sum(1)).to(found.dtype)
