@@ -22,6 +22,7 @@ from quantus_concepts.functional import point_hits, random_banks
 from quantus_concepts.metrics import InterventionAccuracy, UsualMetrics, predict_concepts, score_predictions
 from quantus_concepts.metrics.concepts.locations import GaussianRegion
 from quantus_concepts.metrics.host import predictions
+from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.streaming.loader import EarlierPoints
 from reference import clm as reference_clm
 from reference import part_specificity as reference_specificity
@@ -340,6 +341,10 @@ def test_random_banks_scored_together_are_as_each_by_itself(monkeypatch):
     rows = predict_concepts(model, batches, metrics, control_stride=17, **settings)
     tables = [score_predictions(rows, metrics, value_threshold=0.0)]
     stacks = [*rows.stacked_banks()]
+    for kind in IMPORTANCES:
+        # Also of banks with levels of their own.
+        expected = torch.cat([bank.naming(kind) for bank in rows.of_banks()])
+        assert torch.equal(stacks[0].naming(kind), expected)
     monkeypatch.setattr(predictions, "AT_A_TIME", 1)
     tables.append(score_predictions(rows, metrics, value_threshold=0.0))
     assert (len(stacks), len([*rows.stacked_banks()])) == (1, 5)

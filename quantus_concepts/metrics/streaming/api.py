@@ -105,8 +105,9 @@ def score_concepts(
     the metric class gives for it on the same images, explained for the class the model predicts: `CEM` with this
     ``importance`` and ``top_l``, and ``only_correct`` for the set "correct"; `CLM` with this ``alpha``; `CGIM` per
     concept and per class. "CEM gain" is `CEM` with ``gain=True``, "CGIM correlation" is `CGIM` with ``centred=True``.
-    The backbone runs once for each image, also if several models share it. Only the scores of the images are kept, with
-    their concept labels until the pass ends, and for the baselines their part points.
+    The backbone runs once for each image, also if several models share it. Of each image rows of numbers are kept until
+    the table is made: 5 bytes for each concept (its value and label) and 24 more, 4 for each number of its embedding
+    with random banks (112 concepts and 512 numbers: 584 bytes, 2,632 with random banks), and what CLM saw of its maps.
 
     A metric is scored where its ground truth is known: CGIM needs `class_concepts`, CEM "concept_labels", CLM "points"
     and "part_of_concept". Each is looked for under its name in the metric, in `truth`, in the batches and in

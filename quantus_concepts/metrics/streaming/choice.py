@@ -181,7 +181,7 @@ def scores_of(
 def scores_of_banks(
     name: str, rows: ConceptPredictions, chosen: Sequence[Chosen], first: int
 ) -> Iterator[list[MetricScores]]:
-    """Yield the scores of each random bank, of which the first has a number: usual metrics score several in one call."""
+    """Yield the scores of each random bank, the first of this number: usual metrics score several in one call."""
     for stack in rows.stacked_banks():
         found: list[list[tuple[MetricScores, bool]]] = [[] for _ in stack.models]
         for each in chosen:

@@ -147,8 +147,8 @@ def draws_table(keys: Sequence[Row], draws: np.ndarray, chances: np.ndarray) -> 
     missing, ends, ordered = np.isnan(draws).sum(0), np.full((3, len(keys)), math.nan), np.sort(draws, 0)
     # Numbers that as many models have, together; those of the others come last.
     for n in {*(len(draws) - missing).tolist()} - {0}:
-        numbers = ordered[:n, missing == len(draws) - n]
-        ends[:, missing == len(draws) - n] = numbers.mean(0), *np.quantile(numbers, RANGE, axis=0, method="weibull")
+        own = ordered[:n, missing == len(draws) - n]
+        ends[:, missing == len(draws) - n] = own.mean(0), *np.quantile(own, RANGE, axis=0, method="weibull")
     of_chance = (~np.isnan(chances)).sum(0)
     with np.errstate(invalid="ignore"):
         chance = np.nansum(chances, 0) / of_chance
