@@ -575,7 +575,7 @@ class ConceptBank:
         return type(self)(**self._tensors() | {"cavs": cavs}, names=self.names, settings=self.settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the bank as one safetensors file, names and settings as its metadata.
+        """Write the bank as one safetensors file, which is that of a model without a head.
 
         It appears under its name only when it is complete; a file already there is replaced. A TypeError is raised if
         the settings hold what JSON cannot, a FileNotFoundError without its folder, an IsADirectoryError for a folder.
