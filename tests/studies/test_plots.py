@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import os
@@ -19,7 +20,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
-from quantus_concepts.studies._kit.plots import BAND, INK, dots, lines, png, report_style, svg
+from quantus_concepts.studies._kit.plots import BAND, INK, dots, lines, new_axes, png, report_style, svg
 
 ROWS = [
     {"name": "x", "model": "a", "value": 0.5, "low": 0.4, "high": 0.6, "random_low": 0.1, "random_high": 0.3},
@@ -111,6 +112,17 @@ def test_a_figure_is_a_png_and_an_svg_whose_ink_is_light_on_a_dark_page():
     for colour in (INK, BAND):
         assert f"[style*='fill: {colour}']" in text
         assert f"fill: {colour}" in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(("alpha", "kind"), [(1.0, "jpeg"), (0.5, "png")])
+def test_images_of_an_svg_are_jpegs_unless_they_are_transparent(alpha: float, kind: str):
+    figure, ax = new_axes(2.0)
+    noise = np.random.default_rng(0).random((40, 40, 3))
+    ax.imshow(np.dstack([noise, np.full((40, 40), alpha)]))
+    text = svg(figure).decode()
+    (found,) = re.findall(r"data:image/(\w+);base64,([^\"]+)", text)
+    assert found[0] == kind
+    assert Image.open(io.BytesIO(base64.b64decode(found[1]))).format == kind.upper()
 
 
 DRAW = """

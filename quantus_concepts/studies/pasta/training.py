@@ -105,17 +105,18 @@ def run_training(settings: BenchmarkPasta | Train, folder: RunFolder) -> None:
     """Train and test scorers on ratings, and write the report, the scores and the scorer of all ratings."""
     ratings, embedder, plan = load_material(settings)
     labels, used = settings.labels if isinstance(settings, Train) else PREDICTED, None
-    with folder, warnings_as_notes(folder):
-        outcome = train_on_ratings(folder, ratings, embedder, plan, labels)
-        means = vote_means(ratings, plan.questions)
-        compared = vote_differences(ratings, plan.questions)
-        tables = {"vote_differences": compared, "votes": means, "scores": outcome.scores}
-        if isinstance(settings, BenchmarkPasta) and settings.uses:
-            used = use_score(settings, folder, outcome.scorer, embedder)
-            tables |= used.frames
-        for name, table in tables.items():
-            folder.write(f"{name}.csv", for_spreadsheets(table).to_csv(index=False))
-        folder.write(SCORER_FILE, scorer_bytes(outcome.scorer))
+    with folder:
+        with warnings_as_notes(folder):
+            outcome = train_on_ratings(folder, ratings, embedder, plan, labels)
+            means = vote_means(ratings, plan.questions)
+            compared = vote_differences(ratings, plan.questions)
+            tables = {"vote_differences": compared, "votes": means, "scores": outcome.scores}
+            if isinstance(settings, BenchmarkPasta) and settings.uses:
+                used = use_score(settings, folder, outcome.scorer, embedder)
+                tables |= used.frames
+            for name, table in tables.items():
+                folder.write(f"{name}.csv", for_spreadsheets(table).to_csv(index=False))
+            folder.write(SCORER_FILE, scorer_bytes(outcome.scorer))
         title = f"PASTA-score: training on {ratings.name}"
         if ratings.simulated:
             title = "PASTA-score: does it predict how people rate explanations?"

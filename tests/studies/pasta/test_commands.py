@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image
 
 import quantus_concepts.studies.pasta.training as training
 from fixtures_pasta import write_pasta_release
+from golden.runs import smaller
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 from quantus_concepts.studies.pasta import COMMANDS
 
@@ -47,6 +49,19 @@ def test_a_scorer_is_trained_as_the_options_and_the_help_say(more, epochs, rate,
     )
     assert main(shlex.split(f"{TRAIN} {more} --out out")) == 0
     assert (plans[0].settings.epochs, plans[0].settings.learning_rate) == (epochs, rate)
+
+
+def test_warnings_of_a_training_are_notes_of_its_report(rated, monkeypatch):
+    done = training.train_on_ratings
+
+    def warn_and_train(*arguments):
+        warnings.warn("The ratings are odd.", stacklevel=1)
+        return done(*arguments)
+
+    monkeypatch.setattr(training, "train_on_ratings", warn_and_train)
+    with smaller(figures=False):
+        assert main(shlex.split(f"{TRAIN} --epochs 1 --out out")) == 0
+    assert "<li>The ratings are odd.</li>" in Path("out/report.html").read_text("utf-8")
 
 
 def test_a_learning_rate_of_zero_trains_nothing_and_is_refused(rated, capsys):
