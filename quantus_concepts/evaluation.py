@@ -23,7 +23,6 @@ from captum_concepts.attributions.explain import explain_func
 from captum_concepts.support.checks import as_list, check_keywords, check_mapping, check_whole, to_array
 from captum_concepts.support.running import evaluation_mode, warn_user
 from captum_concepts.support.running import progress as bar
-from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.statistics.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import check_explainer
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
@@ -55,7 +54,6 @@ class CallArguments(TypedDict, total=False):
     custom_batch: Any
 
 
-@in_one_line
 def evaluate(
     metrics: Mapping[str, Callable[..., Any]],
     xai_methods: Mapping[str, Method],

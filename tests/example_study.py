@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 
 import pandas as pd
-import torch
 
 from quantus_concepts import UsualMetrics, painted_subject, score_concepts
 from quantus_concepts.painted.subject import RANDOM
+from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies._kit.options import (
-    AUTO,
-    Device,
-    NTest,
-    NTrain,
-    Out,
-    Overwrite,
-    Progress,
-    Seed,
-    check_birds,
-    given_settings,
-    torch_device,
-)
-from quantus_concepts.studies._kit.plots import lines, report_style
+from quantus_concepts.studies._kit.plots import lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, write_report
 from quantus_concepts.studies._kit.results import pick, with_random_range
+from quantus_concepts.studies._kit.study import Settings, command_of
 
 N_CLASSES, NAMED = 10, (1, 2, 3)
 
 
+# settings.py
+@dataclass(frozen=True, kw_only=True)
+class Presence(Settings):
+    """Count how often a concept model names concepts that the image shows.
+
+    Example: quantus-concepts benchmark presence --n-test 500
+    """
+
+    words = "benchmark presence"
+
+    # Each field is an option: its type has the help and the bounds.
+    n_train: kit.NTrain = 300
+    n_test: kit.NTest = 100
+    seed: kit.Seed = 0
+    device: kit.Device = kit.AUTO
+    out: kit.Out = None
+    overwrite: kit.Overwrite = False
+    progress: kit.Progress = True
+
+    def check(self) -> None:
+        """Raise ValueError for too few birds, before the folder is opened."""
+        kit.check_birds(N_CLASSES, None, {"--n-train": self.n_train, "--n-test": self.n_test})
+
+
 # study.py
-def collect(
-    folder: RunFolder, n_train: int, n_test: int, seed: int, *, device: torch.device, progress: bool
-) -> pd.DataFrame:
+def collect(settings: Presence, folder: RunFolder) -> pd.DataFrame:
     """Return CEM of each model, and of random directions, by the number of concepts that it names."""
+    n_train, n_test, seed = settings.n_train, settings.n_test, settings.seed
 
     def score() -> pd.DataFrame:
         subject = painted_subject(
@@ -44,18 +55,18 @@ def collect(
             n_classes=N_CLASSES,
             n_concepts=10,
             seed=seed,
-            display_progressbar=progress,
+            display_progressbar=settings.progress,
         )
-        models = {name: model.to(device) for name, model in subject.models.items()}
+        models = {name: model.to(settings.place) for name, model in subject.models.items()}
         # One row for all of a name: their mean, and the range of 95 % of them.
-        controls = {name: [bank.to(device) for bank in banks] for name, banks in subject.baselines.items()}
+        controls = {name: [bank.to(settings.place) for bank in banks] for name, banks in subject.baselines.items()}
         table = score_concepts(
             models,
             subject.loader(),
             UsualMetrics(explanations=["value"], top_l=NAMED),
             controls=controls,
             baselines=False,
-            display_progressbar=progress,
+            display_progressbar=settings.progress,
         )
         return pick(table, metric="CEM", set="all")
 
@@ -84,28 +95,13 @@ def report(frame: pd.DataFrame) -> Report:
     )
 
 
-# command.py: in a package the functions above are imported in the command, so that --help answers at once
-def presence(
-    n_train: NTrain = 300,
-    n_test: NTest = 100,
-    seed: Seed = 0,
-    device: Device = AUTO,
-    out: Out = None,
-    overwrite: Overwrite = False,
-    progress: Progress = True,
-) -> Path:
-    """Count how often a concept model names concepts that the image shows.
-
-    Example: quantus-concepts benchmark presence --n-test 500
-    """
-    settings = given_settings(locals())
-    check_birds(N_CLASSES, None, {"--n-train": n_train, "--n-test": n_test})
-    place = torch_device(device)
-    with RunFolder("benchmark presence", settings, out, overwrite=overwrite) as folder, report_style():
-        frame = collect(folder, n_train, n_test, seed, device=place, progress=progress)
+# command.py: in a package the functions above are imported in `run`, so that --help answers at once
+def run(settings: Presence, folder: RunFolder) -> None:
+    """Write the report into the folder."""
+    with folder:
+        frame = collect(settings, folder)
         write_report(folder, frame, report(frame))
-    return folder.path
 
 
 # __init__.py
-COMMANDS = {"benchmark presence": presence}
+COMMANDS = {Presence.words: command_of(Presence, run)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -10,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from quantus.helpers.enums import DataType
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from captum_concepts.models.interventions import Levels
 from quantus_concepts import AVAILABLE_METRICS
-from quantus_concepts.metrics import IIR, Faithfulness, Patch
 from quantus_concepts.pasta.scorer import Scorer
 from tiny_encoders import PoolingEncoder
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
@@ -33,16 +30,6 @@ def region(n: int, size: int) -> np.ndarray:
 def predicted(model: nn.Module, images: np.ndarray) -> np.ndarray:
     with torch.no_grad():
         return model(torch.as_tensor(images)).argmax(1).numpy()
-
-
-def explained_inputs(metric: Any, model: Any, images: np.ndarray) -> tuple[nn.Module, np.ndarray]:
-    """Return what a metric is called with: model and images, or head and concept values if it is not for images."""
-    if DataType.IMAGE in metric.data_applicability:
-        return model, images
-    frozen = copy.deepcopy(model).eval() if model.training else model
-    with torch.no_grad():
-        values = frozen.concept_predictor(torch.as_tensor(images).to(next(frozen.parameters()).dtype))
-    return model.head, values.numpy()
 
 
 #: Metrics to which images of one class say nothing.
@@ -80,6 +67,7 @@ def metric_arguments(images: np.ndarray, rng: np.random.Generator) -> dict[str, 
         "scorer": Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)),
         "encoder": PoolingEncoder(),
         "embeddings": np.random.default_rng(1).normal(size=(n, 7)),
+        "regions": np.random.default_rng(2).random((n, 3, size, size)) < 0.2,
         "network_classes": predicted(TinyConceptModel(), images),
     }
 
@@ -93,28 +81,6 @@ def named_arguments(metric: type, arguments: Mapping[str, Any]) -> dict[str, Any
 def metric_makers(arguments: Mapping[str, Any], metrics: Iterable[type] = EXPORTED) -> dict[str, Callable[..., Any]]:
     """Return the constructor of each metric of the package, or of these, with its arguments, by its name."""
     return {metric.__name__: partial(metric, **named_arguments(metric, arguments)) for metric in metrics}
-
-
-def updated_metrics(
-    arguments: Mapping[str, Any], metrics: Iterable[type] = EXPORTED
-) -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
-    """Return, by name, the constructor of each metric with `update`, and the arguments that a batch gives in turn."""
-    makers = {}
-    for metric in metrics:
-        if hasattr(metric, "update"):
-            named = named_arguments(metric, arguments)
-            truth = tuple(name for name in metric.sample_truth if named.pop(name, None) is not None)
-            makers[metric.__name__] = partial(metric, **named), truth
-    return makers
-
-
-def variant_makers(images: np.ndarray) -> dict[str, Callable[..., Any]]:
-    """Return the same for settings that are computed in another way."""
-    patch = Patch(images[0], pixel_range=(-6, 6), steps=2, tolerance=10)
-    return {
-        "IIR with patches": partial(IIR, patch=patch),
-        "Faithfulness by ROAD": partial(Faithfulness, "road", thresholds=(10, 20)),
-    }
 
 
 N, SIZE = 6, 12

@@ -25,7 +25,7 @@ import fixtures_pasta
 PACKAGES = [
     "captum_concepts",
     "quantus_concepts",
-    *(f"quantus_concepts.{name}" for name in ("datasets", "diffusion", "functional", "metrics", "pasta")),
+    *(f"quantus_concepts.{name}" for name in ("datasets", "diffusion", "functional", "metrics", "pasta", "testing")),
 ]
 #: Names whose examples need a package that may be missing.
 NEEDS = {"SUB": "pyarrow", "write_sub": "pyarrow"}

@@ -40,6 +40,7 @@ STEPS = {
     "from captum_concepts import CoAM, LayerFeatures, SteeredRISE, build_method, explain_func": HEAVY,
     # Quantus brings scikit-learn, Captum does not.
     "from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, summarise": HEAVY - {"sklearn"},
+    "from quantus_concepts.testing import MetricCase, parametrize_with_metrics": {"pytest"},
 }
 
 
@@ -65,7 +66,8 @@ def test_nothing_is_loaded_that_is_not_needed(step: str, loaded: dict[str, set[s
 
 
 @pytest.mark.parametrize(
-    "package", [*PACKAGES, *(f"quantus_concepts.{part}" for part in ("datasets", "diffusion", "metrics", "pasta"))]
+    "package",
+    [*PACKAGES, *(f"quantus_concepts.{part}" for part in ("datasets", "diffusion", "metrics", "pasta", "testing"))],
 )
 def test_every_name_is_found_in_dir_and_in_the_stubs(package: str) -> None:
     if package.endswith("diffusion"):

@@ -106,6 +106,8 @@ def executing(source: str) -> list[str]:
 def test_no_file_is_executed_by_being_read() -> None:
     problems = {path.relative_to(ROOT).as_posix(): executing(path.read_text("utf-8")) for path in SOURCES}
     assert len(problems) > 100
+    # The contract of metrics reads no file: it pickles a metric and takes it back.
+    assert {*problems.pop("quantus_concepts/testing/contract.py")} == {"pickle.loads"}
     assert {name: bad_calls for name, bad_calls in problems.items() if bad_calls} == {}
     # Pickles are read in one place, by an unpickler that calls nothing.
     readers = [path.name for path in SOURCES if "Unpickler" in path.read_text("utf-8")]

@@ -27,7 +27,7 @@ PACKAGES = (
     *OURS,
     *(
         f"quantus_concepts.{name}"
-        for name in ("metrics", "datasets", "pasta", "functional", "diffusion")
+        for name in ("metrics", "datasets", "pasta", "functional", "diffusion", "testing")
     ),
 )
 #: With those of our own base classes; what comes from the classes named is told where they are.

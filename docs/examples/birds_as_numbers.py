@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping, Sequence
 
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor, nn
+
+from captum_concepts import ConceptBank, PostHocCBM, fit_logistic
 from quantus_concepts.datasets import PaintedBirds
 
 L, D = 30, 64
@@ -21,3 +26,65 @@ def embeddings(birds: PaintedBirds, noise: float) -> Tensor:
     return birds.concept_labels.float() @ directions + noise * torch.randn(
         len(birds), D, generator=generator
     )
+
+
+def batches(birds: PaintedBirds, noise: float) -> list[tuple[Tensor, ...]]:
+    """Return one batch of embeddings, classes and concept labels, as a loader would give it."""
+    return [(embeddings(birds, noise), birds.labels, birds.concept_labels)]
+
+
+def post_hoc_cbm(noise: float, method: str = "mean") -> PostHocCBM:
+    """Return a concept model of the embeddings of the training birds, with 39 random banks."""
+    names, known = train.concept_names, batches(train, noise)
+    return PostHocCBM.fit(
+        nn.Identity(),
+        known,
+        names=names,
+        method=method,
+        n_pos=40,
+        n_neg=40,
+        random_banks=39,
+    )
+
+
+def values_and_head(noise: float) -> tuple[Tensor, Tensor, nn.Linear]:
+    """Return concept values of training and test birds (N, L), and a head that is fitted to the former."""
+    known, unknown = embeddings(train, noise), embeddings(test, noise)
+    labels, names = train.concept_labels, train.concept_names
+    bank = ConceptBank.fit(known, labels, names, method="mean", n_pos=40, n_neg=40)
+    theirs, ours = (
+        (each @ bank.cavs.T + bank.intercepts) / bank.norms for each in (known, unknown)
+    )
+    return theirs, ours, fit_logistic(theirs, train.labels)
+
+
+def plot_by_noise(
+    noises: Sequence[float],
+    lines: Mapping[str, Sequence[float]],
+    bands: Mapping[str, tuple[Sequence[float] | float, Sequence[float] | float]],
+    ylabel: str,
+    chance: float | None = None,
+) -> Axes:
+    """Draw scores over the noise in the embedding, ranges of baselines as bands, and chance as a dashed line."""
+    places = range(len(noises))
+    _, ax = plt.subplots(figsize=(8, 3.4))
+    colours = {
+        name: ax.plot(places, values, "o-", label=name)[0].get_color()
+        for name, values in lines.items()
+    }
+    for name, ends in bands.items():
+        colour, label = (colours[name], None) if name in colours else ("0.6", name)
+        low, high = (torch.as_tensor(end).expand(len(noises)) for end in ends)
+        ax.fill_between(
+            places, low, high, color=colour, alpha=0.25, linewidth=0, label=label
+        )
+    if chance is not None:
+        ax.axhline(chance, color="#777777", linestyle="--", label="chance")
+    ax.set(
+        xticks=places,
+        xticklabels=noises,
+        xlabel="noise in the embedding",
+        ylabel=ylabel,
+    )
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax

@@ -7,6 +7,8 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
+from quantus_concepts.datasets import PaintedBirds
+
 
 def small_network(n_classes: int, width: int = 24) -> nn.Sequential:
     """Return three convolutions, whose maps (N, 4 * width, H / 8, W / 8) are `maps`, averaged, and a linear layer."""
@@ -45,3 +47,27 @@ def train(
             optimiser.step()
             schedule.step()
     return network.eval()
+
+
+def trained_on_birds(
+    n_train: int,
+    n_test: int,
+    n_classes: int = 8,
+    n_concepts: int = 40,
+    epochs: int = 10,
+) -> tuple[nn.Module, PaintedBirds, PaintedBirds]:
+    """Return a network that is trained on painted birds, the birds it was trained on, and others to test it."""
+    training, test = (
+        PaintedBirds(
+            n,
+            split,
+            image_size=64,
+            n_classes=n_classes,
+            n_concepts=n_concepts,
+            keep=True,
+        )
+        for n, split in ((n_train, "train"), (n_test, "test"))
+    )
+    torch.manual_seed(0)
+    network = small_network(n_classes)
+    return train(network, training.images(), training.labels, epochs), training, test

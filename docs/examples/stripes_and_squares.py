@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -74,3 +76,25 @@ def draw(n: int = 40, seed: int = 0) -> Pictures:
         scene_labels,
         object_labels,
     )
+
+
+def plot_maps(
+    rows: Sequence[tuple[str, nn.Module, np.ndarray, np.ndarray]],
+    methods: Mapping[str, Callable],
+    mask: np.ndarray,
+    titles: Mapping[str, str],
+) -> None:
+    """Draw the first image of each row (title, model, images, labels), and its map by each method."""
+    _, axes = plt.subplots(len(rows), 1 + len(methods), figsize=(9, 4))
+    for row, (title, model, images, labels) in zip(axes, rows, strict=True):
+        row[0].imshow(images[0].transpose(1, 2, 0))
+        row[0].set_ylabel(title)
+        for ax, (name, method) in zip(row[1:], methods.items(), strict=True):
+            ax.imshow(
+                abs(method(model, images[:1], labels[:1])[0]).sum(0), cmap="magma"
+            )
+            ax.contour(mask, levels=[0.5], colors="white", linewidths=0.8)
+            if row is axes[0]:
+                ax.set_title(f"{name}\n{titles[name]}", fontsize=9)
+    for ax in axes.flat:
+        ax.set(xticks=[], yticks=[])

@@ -5,7 +5,13 @@ from quantus_concepts.functional.attribution.concept_attribution import concept_
 from quantus_concepts.functional.attribution.contrast import idr, iir, mcs, perturbation
 from quantus_concepts.functional.attribution.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
 from quantus_concepts.functional.attribution.normalisation import positive_percentile
-from quantus_concepts.functional.attribution.part_masks import mask_centres, mask_shares, mask_threshold_shares
+from quantus_concepts.functional.attribution.part_masks import (
+    RegionScores,
+    mask_centres,
+    mask_shares,
+    mask_threshold_shares,
+    region_scores,
+)
 from quantus_concepts.functional.attribution.patch_objective import patch_objective
 from quantus_concepts.functional.attribution.regions import point_hits, threshold_hits
 from quantus_concepts.functional.attribution.relative import Estimate, RelativeContrast, relative_contrast
@@ -73,6 +79,7 @@ __all__ = [
     "Leakage",
     "Movement",
     "RandomBank",
+    "RegionScores",
     "RelativeContrast",
     "SparseHeads",
     "SubstitutionScores",
@@ -134,6 +141,7 @@ __all__ = [
     "random_masks",
     "rank_concepts",
     "recital",
+    "region_scores",
     "relative_contrast",
     "relevance_ranks",
     "seeds_interval",

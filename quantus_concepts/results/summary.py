@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts.support.checks import as_list, to_numpy
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.statistics.intervals import UNBOUNDED, baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import Record
@@ -25,6 +26,7 @@ OF_ITEMS = "metrics of concepts or classes"
 SUMMARY_COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
+@in_one_line
 class Evaluation(NamedTuple):
     """Result of `evaluate`.
 

@@ -18,10 +18,15 @@ from quantus_concepts.metrics.concepts.names import (
     CGIM_CORRELATION,
     CLM,
     CONCEPT_AUC,
+    COVERAGE,
     DIRECTIONS,
+    ENERGY_INSIDE,
     ITEM,
     MEAN_PLACE,
+    MEAN_REGION,
     PART_SPECIFICITY,
+    POINTING_GAME,
+    REGION_IOU,
     SCORE,
     SHUFFLED_IMAGES,
 )
@@ -37,7 +42,7 @@ WEAK, ALPHA = 0.6, 0.05
 #: What the low end of the concept AUC has to be above, beside its random banks, for praise.
 KNOWS = 0.55
 #: Of which neither more nor less is better.
-NEITHER = ("negative first",)
+NEITHER = ("negative first", COVERAGE)
 #: Of which less is better: they are blamed, and never praised.
 LEAKAGE = ("concept-task leakage", "inter-concept leakage")
 BLAMED = ("head gap", *LEAKAGE, "concept Brier score", "concept calibration error")
@@ -49,6 +54,7 @@ RANKINGS = ("effect", "value")
 BY_CONVENTION = ("weight", "contribution")
 #: Baselines whose number praise has to be above, too.
 CONTROLS = {CLM: MEAN_PLACE, PART_SPECIFICITY: MEAN_PLACE, CGIM_CORRELATION: SHUFFLED_IMAGES}
+CONTROLS |= dict.fromkeys((REGION_IOU, ENERGY_INSIDE, POINTING_GAME), MEAN_REGION)
 RULE = {
     "Above, within, below": "Above: the whole 95 % interval lies above the range of the model's own random banks. "
     "Within: interval and range overlap, whatever the number itself is. Below: the whole interval lies below. Where a "
@@ -66,7 +72,7 @@ RULE = {
     "which has no interval, by its number), and never praised.",
     "Part specificity": "Compared with random banks and with the mean place of the part in other images, never with 0: "
     "parts lie where they lie, so a map that is the same for all images scores above or below 0, by the part that is "
-    "named first. So is CLM.",
+    "named first. So is CLM; scores of regions are compared with the mean region of the part.",
     "CGIM correlation": "Praise asks for more than random banks where these are measured: banks fitted to shuffled "
     "images, which know labels and no image. A fitted model without knowledge can be above random banks.",
     "Not shown": f"The p-value of a difference, corrected for all comparisons of the table (Holm), is above {ALPHA:g}: "

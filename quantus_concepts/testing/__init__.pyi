@@ -1,15 +1,8 @@
-from .contract import MetricCase as MetricCase
+from .cases import MetricCase as MetricCase
 from .contract import parametrize_with_metrics as parametrize_with_metrics
-from .damages import DAMAGES as DAMAGES
-from .damages import Damage as Damage
-from .damages import KNOW_NOTHINGS as KNOW_NOTHINGS
-from .damages import UNCHANGED as UNCHANGED
-from .expected import EXPECTED as EXPECTED
 from .scores import trial_metrics as trial_metrics
 from .trial import meta_evaluate as meta_evaluate
 from .trial import noticed as noticed
 from .trial import trial_table as trial_table
 from .trial_plot import plot_trial as plot_trial
 from .worlds import predict_world as predict_world
-from .worlds import right_world as right_world
-from .worlds import trained_world as trained_world

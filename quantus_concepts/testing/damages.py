@@ -1,8 +1,8 @@
 """Planted damage to concept models: functions of the rows of predictions, of which each metric should notice some.
 
-A damage is a function ``(rows, t, generator) -> rows`` of all rows of a world (`quantus_concepts.testing.worlds`) and of
-its size t in [0, 1]; nothing of a network is run. ``rows.truth["fitted"]`` tells the images to which head and levels are
-fitted from those that are scored.
+A damage is a function ``(rows, t, generator) -> rows`` of all rows of a world (`quantus_concepts.testing.worlds`) and
+of its size t in [0, 1]; nothing of a network is run. ``rows.truth["fitted"]`` tells the images to which head and levels
+are fitted from those that are scored.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _rows_of(rows: ConceptPredictions, name: str) -> Tensor:
 def change_values(
     rows: ConceptPredictions, change: Callable[[Tensor, Tensor], Tensor], *, refit: bool = False, **known: Any
 ) -> ConceptPredictions:
-    """Return rows whose values (n, L), those of hidden parts too, are changed; `change` gets values and image numbers."""
+    """Return rows whose values (n, L), of hidden parts too, are changed; `change` gets values and image numbers."""
     numbers = torch.arange(len(rows))
     values = change(cast(Tensor, rows.values), numbers)
     seen = _rows_of(rows, HIDDEN) if HIDDEN in rows.looks else numbers
@@ -280,7 +280,7 @@ def hide_code(rows: ConceptPredictions, t: float, generator: torch.Generator) ->
 
 
 def recite_class(rows: ConceptPredictions, t: float, generator: torch.Generator) -> ConceptPredictions:
-    """Give a share t of the images the usual concepts of the class that the network predicts, and fit the head again."""
+    """Give a share t of the images the usual concepts of the class that the network predicts; fit the head again."""
     deviation = _scale(rows)[1]
     usual = (2 * (torch.as_tensor(rows.tables["class_concepts"]) > 0.5).float() - 1) * deviation
     network = rows.truth[NETWORK].long()
@@ -385,4 +385,3 @@ KNOW_NOTHINGS: dict[str, Damage] = {
     "commonest concepts": Damage("commonest concepts", commonest),
     "place prior": Damage("place prior", mean_maps, (MAPS,)),
 }
-

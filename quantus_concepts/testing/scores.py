@@ -145,6 +145,9 @@ def ksg_leakage(rows: ConceptPredictions, n_neighbours: int = 3) -> float:
     """
     values, labels = cast(Tensor, rows.values).double().T, rows.truth["concept_labels"].T > 0
     same_class = rows.labels[:, None] == rows.labels
+    # As scikit-learn has it, a little noise breaks the ties of values that are no continuous ones.
+    noise = torch.randn(values.shape, generator=torch.Generator().manual_seed(0), dtype=values.dtype)
+    values = values + 1e-10 * values.abs().mean(1, keepdim=True).clamp(min=1) * noise
     total = []
     for value, shows in zip(values, labels, strict=True):
         same_concept = shows[:, None] == shows
@@ -163,7 +166,7 @@ def ksg_leakage(rows: ConceptPredictions, n_neighbours: int = 3) -> float:
 
 
 def pyc_completeness(rows: ConceptPredictions) -> float:
-    """Return `completeness_score` of PyC: areas under the ROC curve of predicted classes, the model's by the network's."""
+    """Return PyC's `completeness_score`: area under the ROC curve of predicted classes, by that of the network's."""
     from torch_concepts.nn.functional import completeness_score
 
     there = torch.unique(rows.labels)
@@ -176,7 +179,7 @@ def pyc_completeness(rows: ConceptPredictions) -> float:
 
 @torch.no_grad()
 def pyc_cace(rows: ConceptPredictions) -> float:
-    """Return the mean size of PyC's `cace_score` over concepts and classes: how much setting a concept moves classes."""
+    """Return the mean size of PyC's `cace_score` over concepts and classes: what setting a concept does to classes."""
     from torch_concepts.nn.functional import cace_score
 
     values, head, sizes = cast(Tensor, rows.values), cast(nn.Module, rows.head), []
@@ -211,7 +214,9 @@ def _first_maps(rows: ConceptPredictions, side: int = 32) -> tuple[np.ndarray, n
     """Return maps and masks (n, 1, side, side) of the first concepts whose part is visible."""
     parts = rows.tables["part_of_concept"]
     first = first_with_part(rows.naming("effect"), parts, 1)
-    maps = functional.interpolate(KeptLooking(rows).maps(first), size=(side, side), mode="bilinear", align_corners=False)
+    maps = functional.interpolate(
+        KeptLooking(rows).maps(first), size=(side, side), mode="bilinear", align_corners=False
+    )
     maps = maps - maps.amin((2, 3), keepdim=True)
     height, width = rows.tables[SIZE]
     own = rows.truth["points"][torch.arange(len(rows)), torch.as_tensor(parts)[first[:, 0]]]

@@ -22,15 +22,17 @@ from quantus_concepts.testing.worlds import RIGHT, World, world_maker
 
 #: Sizes of damage.
 SIZES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
-#: Worlds without damage beside those with it: luck is their deviation, which needs more than three.
-MORE_WORLDS = 3
+#: Worlds without damage beside those with it, for luck, which is the deviation of all.
+MORE_WORLDS = 2
 #: Kinds of rows of a trial.
 START, DAMAGE, UNMOVED, NOTHING_KNOWN = "start", "damage", "unchanged", "know-nothing"
 COLUMNS = ("metric", "damage", "t", "world", "repetition", "value", "kind", "better")
 #: Two worlds differ by so many deviations in one of twenty cases.
 _BEYOND_LUCK = 1.96 * np.sqrt(2)
-#: A change below this share of a score's range in the trial is none.
+#: A score whose largest change is below this share of its range in the trial has no reaction.
 SMALLEST = 0.02
+#: Differences of scores in 32 bits.
+_ROUNDING = 1e-6
 #: The mean rank correlation of size and score from which on a score follows the damage.
 IN_ORDER = 0.8
 
@@ -62,12 +64,12 @@ def meta_evaluate(
         trained on painted birds; rows of a model with concept labels, `predict_world` or `predict_concepts`, of which
         each world takes another half of the scored images; or a function from a seed to such rows.
     damages : sequence or dict, optional
-        Names of `DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by default those that are possible
-        with the rows.
+        Names of `quantus_concepts.testing.damages.DAMAGES`, or functions ``(rows, t, generator) -> rows`` by name; by
+        default those that are possible with the rows.
     sizes : sequence of float
         Sizes of the damage in (0, 1].
     worlds : int
-        Number of worlds that are damaged, at least 2; three more without damage help to know luck.
+        Number of worlds that are damaged, at least 2; two more without damage help to know luck.
     repetitions : int
         How often each damage is drawn in a world.
     seed : int
@@ -161,12 +163,14 @@ def _named(
         listed = [metrics] if isinstance(metrics, ConceptMetric) else as_list("metrics", metrics)
         metrics = {getattr(metric, "name", repr(metric)): metric for metric in listed}
         if len(metrics) < len(listed):
-            raise ValueError("Expected argument `metrics` to hold metrics of different names but two are alike: pass a dict.")
+            raise ValueError(
+                "Expected argument `metrics` to hold metrics of different names but two are alike: pass a dict."
+            )
     for name, metric in metrics.items():
         if not isinstance(metric, ConceptMetric) and (isinstance(metric, type) or not callable(metric)):
             raise TypeError(
-                "Expected argument `metrics` to hold metrics of concept models, as CEM(), or functions of rows, but got "
-                f"{metric!r}."
+                "Expected argument `metrics` to hold metrics of concept models, as CEM(), or functions of rows, but "
+                f"got {metric!r}."
             )
         if isinstance(metric, ConceptMetric) and metric.bound_truth:
             raise ValueError(
@@ -176,9 +180,7 @@ def _named(
     return {str(name): metric for name, metric in metrics.items()}
 
 
-def _damages(
-    damages: Sequence[str] | Mapping[str, Function] | None, rows: ConceptPredictions
-) -> dict[str, Damage]:
+def _damages(damages: Sequence[str] | Mapping[str, Function] | None, rows: ConceptPredictions) -> dict[str, Damage]:
     """Return damages by name, or raise for one that the rows do not allow."""
     if damages is None:
         return {name: damage for name, damage in DAMAGES.items() if damage.possible(rows)}
@@ -201,27 +203,30 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
     """Say what each metric noticed, and hold it against what it must notice.
 
     A change is beyond luck if it exceeds ``1.96 sqrt(2)`` standard deviations over the undamaged worlds, what two of
-    them differ by in one of twenty cases, and a fiftieth of the score's range in the trial.
+    them differ by in one of twenty cases. A score reacts if its largest change is, and is also a fiftieth of the
+    score's range in the trial.
 
     Parameters
     ----------
     frame : DataFrame
         Result of `meta_evaluate`.
     expected : dict
-        What a score must do under a damage, by both names: `EXPECTED`, written before the first run.
+        What a score must do under a damage, by both names: by default `quantus_concepts.testing.expected.EXPECTED`,
+        written before the first run.
 
     Returns
     -------
     DataFrame
         A row for each ``metric`` and ``damage``, of each ``kind``. ``expected``: "worse", "same" or "" for no claim,
-        and ``why``; ``start``, the mean of the undamaged worlds, ``luck``, the smallest change beyond it, ``end``, the
-        mean at the largest size, and ``change``, from the same worlds, below 0 if the score gets worse; ``t``, the
-        smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on 95 % of the
-        pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation of size and score, -1 if
-        it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better" or "none";
-        ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses", "rewards", "out of
-        order", "moves" (where it must not, or under a change of nothing), "gets better" (without a claim), and of a
-        model that knows nothing "passes", if its score is not below that of the undamaged worlds beyond luck.
+        and ``why``; ``start``, the mean of the undamaged worlds, ``luck``, the largest change that is luck, ``end``,
+        the mean at the largest size that has one, and ``change``, from the same worlds, below 0 if the score gets
+        worse; ``t``, the smallest size from which on the mean change is beyond luck, and ``t_paired``, from which on
+        95 % of the pairs of the same world change in the direction of ``change``; ``order``, the mean rank correlation
+        of size and score, -1 if it falls step by step; ``reaction``, "worse, in order", "worse, out of order", "better"
+        or "none"; ``undefined``, how many scores are NaN; and ``finding``, "" if it is as expected: "misses",
+        "rewards", "out of order", "moves" (where it must not, or under a change of nothing), "gets better" (without a
+        claim), and of a model that knows nothing "passes", if its score is not below that of the undamaged worlds
+        beyond luck.
 
     Raises
     ------
@@ -236,10 +241,19 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
     >>> start = [row | {"kind": "start", "damage": "", "t": 0.0, "world": 0, "value": 0.9}]
     >>> start += [start[0] | {"world": 1, "value": 0.91}]
     >>> damaged = [
-    ...     row | {"kind": "damage", "damage": "names permuted", "t": t, "world": 0, "value": 0.9 - t}
+    ...     row
+    ...     | {
+    ...         "kind": "damage",
+    ...         "damage": "names permuted",
+    ...         "t": t,
+    ...         "world": 0,
+    ...         "value": 0.9 - t,
+    ...     }
     ...     for t in (0.1, 0.5, 0.9)
     ... ]
-    >>> noticed(pd.DataFrame(start + damaged))[["metric", "damage", "t", "reaction"]].values.tolist()
+    >>> noticed(pd.DataFrame(start + damaged))[
+    ...     ["metric", "damage", "t", "reaction"]
+    ... ].values.tolist()
     [['mine', 'names permuted', 0.1, 'worse, in order']]
     """
     if lacks := [name for name in COLUMNS if name not in frame]:
@@ -251,7 +265,7 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
         sign = -1.0 if rows["better"].iloc[0] == "lower" else 1.0
         starts = rows[rows["kind"] == START].set_index("world")["value"]
         spread = rows["value"].max() - rows["value"].min()
-        luck = max(_BEYOND_LUCK * starts.std(), SMALLEST * spread)
+        luck, smallest = _BEYOND_LUCK * starts.std(), SMALLEST * spread
         rest = rows[rows["kind"] != START]
         rest = rest.assign(change=sign * (rest["value"] - rest["world"].map(starts)))
         for (kind, damage), cases in rest.groupby(["kind", "damage"], sort=False):
@@ -259,42 +273,45 @@ def noticed(frame: pd.DataFrame, expected: Mapping[tuple[str, str], Claim] = EXP
             claim = claim if kind == DAMAGE else Claim({UNMOVED: SAME, NOTHING_KNOWN: WORSE}[str(kind)], "")
             own = {"metric": metric, "damage": damage, "kind": kind, "expected": claim.expected, "why": claim.why}
             numbers = {"start": starts.mean(), "luck": luck, "undefined": int(cases["value"].isna().sum())}
-            found.append(own | numbers | _reaction(cases, starts, luck, sign))
+            found.append(own | numbers | _reaction(cases, starts, luck, smallest, sign))
     table = pd.DataFrame(found)
     table["finding"] = [_finding(row) for row in table.to_dict("records")]
     order = [*("metric", "damage", "kind", "expected", "start", "luck", "end", "change", "t", "t_paired", "order")]
     return table[[*order, "reaction", "finding", "undefined", "why"]]
 
 
-def _reaction(cases: pd.DataFrame, starts: pd.Series, luck: float, sign: float) -> dict[str, Any]:
-    """Return what a score did under one damage, of its changes towards better."""
-    means = cases.groupby("t")["change"].mean()
-    end, peak = means.iloc[-1], means.iloc[int(np.nan_to_num(means.abs().to_numpy()).argmax())]
-    direction = np.sign(end)
-    pairs = cases.assign(same=(np.sign(cases["change"]) == direction) & (cases["change"].abs() > 1e-9))
+def _reaction(cases: pd.DataFrame, starts: pd.Series, luck: float, smallest: float, sign: float) -> dict[str, Any]:
+    """Return what a score did under one damage, of its changes towards better; undefined sizes are left out."""
+    cases = cases.sort_values(["t", "world", "repetition"])
+    means = cases.groupby("t")["change"].mean().dropna()
+    if means.empty:
+        nothing = dict.fromkeys(("end", "change", "t", "t_paired", "order"), np.nan)
+        return nothing | {"reaction": "none", "untouched": False}
+    end, peak = means.iloc[-1], means.iloc[int(means.abs().to_numpy().argmax())]
+    known = cases[cases["t"].isin(means.index) & cases["change"].notna()]
+    pairs = known.assign(same=(np.sign(known["change"]) == np.sign(end)) & (known["change"].abs() > _ROUNDING))
     order = [
-        _rank_correlation([0.0, *each["t"]], [sign * starts[number], *sign * each["value"]])
-        for (number, _), each in cases.sort_values("t").groupby(["world", "repetition"])
+        _rank_correlation([0.0, *each["t"]], [0.0, *each["change"]])
+        for _, each in known.groupby(["world", "repetition"])
     ]
     mean_order = float(np.mean(order))
-    if not abs(peak) > luck:
+    if not abs(peak) > max(luck, smallest, _ROUNDING):
         reaction = "none"
     elif peak > 0:
         reaction = "better"
     else:
         reaction = "worse, in order" if mean_order < -IN_ORDER else "worse, out of order"
-    numbers = {"end": cases.loc[cases["t"] == means.index[-1], "value"].mean(), "change": end, "order": mean_order}
-    numbers |= {"t": _first(means.abs() > luck), "t_paired": _first(pairs.groupby("t")["same"].mean() >= 0.95)}
-    return numbers | {"reaction": reaction, "untouched": bool((cases["change"].abs() <= 1e-9).all())}
+    numbers = {"end": known.loc[known["t"] == means.index[-1], "value"].mean(), "change": end, "order": mean_order}
+    beyond = means.abs() > max(luck, _ROUNDING)
+    numbers |= {"t": _first(beyond), "t_paired": _first(pairs.groupby("t")["same"].mean() >= 0.95)}
+    return numbers | {"reaction": reaction, "untouched": bool((known["change"].abs() <= _ROUNDING).all())}
 
 
 def _rank_correlation(sizes: Sequence[float], values: Sequence[float]) -> float:
     """Return the rank correlation of size and score; 0 where a score does not move."""
-    known = ~np.isnan(values)
-    ranks = [rankdata(np.asarray(each)[known]) for each in (sizes, values)]
-    if known.sum() < 3 or np.ptp(np.asarray(values)[known]) < 1e-9:
+    if len(values) < 3 or np.ptp(values) < _ROUNDING:
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(rankdata(sizes), rankdata(values))[0, 1])
 
 
 def _first(holds: pd.Series) -> float:
@@ -311,7 +328,8 @@ def _finding(row: Mapping[Any, Any]) -> str:
     if row["kind"] == NOTHING_KNOWN:
         # A damage of maps alone says nothing of a score that reads none.
         apart = row["untouched"] and MAPS in KNOW_NOTHINGS[row["damage"]].needs
-        return "passes" if not apart and not row["change"] < -row["luck"] else ""
+        # A score that is undefined praises nobody.
+        return "passes" if not apart and row["change"] >= -max(row["luck"], _ROUNDING) else ""
     if expected == WORSE:
         return {"none": "misses", "better": "rewards", "worse, out of order": "out of order"}.get(reaction, "")
     if expected == SAME:
@@ -344,7 +362,10 @@ def trial_table(found: pd.DataFrame) -> pd.DataFrame:
     >>> import pandas as pd
     >>> from quantus_concepts.testing import trial_table
     >>> row = {"metric": "mine", "kind": "damage", "t": 0.1, "change": -0.4, "finding": ""}
-    >>> rows = [row | {"damage": "names permuted", "expected": "worse", "reaction": "worse, in order"}]
+    >>> rows = [
+    ...     row
+    ...     | {"damage": "names permuted", "expected": "worse", "reaction": "worse, in order"}
+    ... ]
     >>> rows += [row | {"damage": "units", "kind": "unchanged", "finding": "moves"}]
     >>> trial_table(pd.DataFrame(rows)).iloc[0].tolist()
     ['0.1', '', 'units .40']
@@ -356,7 +377,9 @@ def trial_table(found: pd.DataFrame) -> pd.DataFrame:
         line["passes"] = ", ".join(rows.loc[(rows["kind"] == NOTHING_KNOWN) & (rows["finding"] == "passes"), "damage"])
         moved = rows[(rows["kind"] == UNMOVED) & (rows["finding"] == "moves")]
         sizes = zip(moved["damage"], moved["change"].abs(), strict=True)
-        lines[metric] = line | {"moved by": ", ".join(f"{name} {size:.2f}".replace(" 0.", " .") for name, size in sizes)}
+        lines[metric] = line | {
+            "moved by": ", ".join(f"{name} {size:.2f}".replace(" 0.", " .") for name, size in sizes)
+        }
     table = pd.DataFrame.from_dict(lines, orient="index").fillna("")
     return table.rename_axis("metric")
 

@@ -24,6 +24,8 @@ _FINDINGS = {
     "out of order": "#e08e0b",
     "gets better": "#7d3c98",
 }
+#: Room between two panels of a row, each of which with it is 1 wide.
+_GAP = 0.07
 _AS_EXPECTED, _NO_CLAIM = "#1f6fb2", "#888888"
 LEGEND = (
     "x: size of the damage.  grey band: two worlds that differ by luck alone.  ▾ must get worse.  blue: does.  "
@@ -55,7 +57,7 @@ def plot_trial(
     Returns
     -------
     tuple of Figure and array of Axes
-        Axes (metrics, damages). Nothing is shown or saved.
+        Axes (metrics,), in which the damages stand side by side. Nothing is shown or saved.
 
     Raises
     ------
@@ -69,8 +71,8 @@ def plot_trial(
     >>> settings = {"damages": ["names permuted"], "sizes": [0.5, 1.0]}
     >>> frame = meta_evaluate([ConceptAUC()], **settings, worlds=2, repetitions=1)
     >>> figure, axes = plot_trial(frame)
-    >>> axes.shape
-    (1, 1)
+    >>> len(axes)
+    1
     """
     found = noticed(frame)
     found = found[found["kind"] == DAMAGE].set_index(["metric", "damage"])
@@ -80,52 +82,59 @@ def plot_trial(
             check_choice(name, each, there)
     rows, columns = [*(metrics or known[0])], [*(damages or known[1])]
     width, height = 1.25 * len(columns) + 1.9, 0.78 * len(rows) + 0.9
-    figure, axes = plt.subplots(len(rows), len(columns), figsize=(width, height), sharex=True, squeeze=False)
-    left = 1.75 / width
-    figure.subplots_adjust(left=left, right=0.99, top=1 - 0.5 / height, bottom=0.62 / height, wspace=0.07, hspace=0.16)
-    for line, metric in zip(axes, rows, strict=True):
+    # One axes a row, in which each damage has its place: hundreds of axes would take minutes.
+    figure, axes = plt.subplots(len(rows), 1, figsize=(width, height), squeeze=False, layout="none")
+    figure.subplots_adjust(left=1.75 / width, right=0.99, top=1 - 0.5 / height, bottom=0.62 / height, hspace=0.16)
+    for axis, metric in zip(axes[:, 0], rows, strict=True):
         own = frame[frame["metric"] == metric]
         starts = own[own["kind"] == START].set_index("world")["value"]
         values = own[(own["kind"] == DAMAGE) & own["damage"].isin(columns)]
         ends = [*values.groupby(["damage", "t"])["value"].mean(), starts.min(), starts.max()]
         low, high = np.nanmin(ends), np.nanmax(ends)
         margin = 0.08 * (high - low) + 1e-3
-        for axis, damage in zip(line, columns, strict=True):
-            axis.set(xlim=(0, 1), ylim=(low - margin, high + margin), xticks=[0, 1])
+        axis.set(xlim=(0, len(columns) - _GAP), ylim=(low - margin, high + margin), xticks=[])
+        for place, damage in enumerate(columns):
             if (metric, damage) in found.index:
-                _draw(axis, values[values["damage"] == damage], starts, found.loc[(metric, damage)])
-            axis.tick_params(labelsize=6, length=2)
-            for spine in axis.spines.values():
-                spine.set(color="#bbbbbb", linewidth=0.6)
-        for axis in line[1:]:
-            axis.set_yticks([])
-        line[0].set_ylabel(_in_lines(metric), rotation=0, ha="right", va="center", fontsize=7.5, labelpad=6)
-    for axis, damage in zip(axes[0], columns, strict=True):
-        axis.set_title(DAMAGES[damage].title if damage in DAMAGES else damage, fontsize=7.5)
+                _draw(axis, place, values[values["damage"] == damage], starts, found.loc[(metric, damage)])
+        for place in range(1, len(columns)):
+            axis.axvspan(place - _GAP, place, color="white", lw=0, zorder=4)
+            for edge in (place - _GAP, place):
+                axis.axvline(edge, color="#bbbbbb", lw=0.6, zorder=5)
+        axis.tick_params(labelsize=6, length=2)
+        for spine in axis.spines.values():
+            spine.set(color="#bbbbbb", linewidth=0.6)
+        axis.set_ylabel(_in_lines(metric), rotation=0, ha="right", va="center", fontsize=7.5, labelpad=6)
+    for place, damage in enumerate(columns):
+        title = DAMAGES[damage].title if damage in DAMAGES else damage
+        at = (place + (1 - _GAP) / 2, 1.06)
+        axes[0, 0].text(*at, title, transform=axes[0, 0].get_xaxis_transform(), fontsize=7.5, ha="center", va="bottom")
+    axes[-1, 0].set_xticks([0, 1 - _GAP], ["0", "1"])
     if legend:
         figure.text(0.01, 0.1 / height, _in_lines(LEGEND, int(18 * width)), fontsize=6.5, va="bottom")
-    return figure, axes
+    return figure, axes[:, 0]
 
 
-def _draw(axis: Axes, cases: pd.DataFrame, starts: pd.Series, found: pd.Series) -> None:
+def _draw(axis: Axes, place: int, cases: pd.DataFrame, starts: pd.Series, found: pd.Series) -> None:
     used = starts[starts.index.isin(cases["world"])]
     by_size = cases.groupby("t")["value"]
-    sizes = np.r_[0, [*by_size.groups]]
+    sizes = place + (1 - _GAP) * np.r_[0, [*by_size.groups]]
     means, spread = np.r_[used.mean(), by_size.mean()], np.nan_to_num(np.r_[used.std(), by_size.std()])
     finding = found["finding"]
     colour = _FINDINGS.get(finding, _AS_EXPECTED if found["expected"] == WORSE else _NO_CLAIM)
-    axis.axhspan(found["start"] - found["luck"], found["start"] + found["luck"], color="#eeeeee", lw=0)
+    band = [found["start"] - found["luck"], found["start"] + found["luck"]]
+    axis.fill_between([place, place + 1 - _GAP], *band, color="#eeeeee", lw=0)
     axis.fill_between(sizes, means - spread, means + spread, color=colour, alpha=0.2, lw=0)
     axis.plot(sizes, means, color=colour, lw=1.5)
+    scale = axis.get_xaxis_transform()
     if found["expected"] == WORSE:
-        axis.plot(0.06, 0.1, "v", ms=3, color="#333333", transform=axis.transAxes, clip_on=False)
+        axis.plot(place + 0.06, 0.1, "v", ms=3, color="#333333", transform=scale)
     if finding:
         low, high = axis.get_ylim()
         is_high = np.nan_to_num(means[-1], nan=low) > (low + high) / 2
-        place: dict[str, object] = {"y": 0.06, "va": "bottom"} if is_high else {"y": 0.94, "va": "top"}
+        y, side = (0.06, "bottom") if is_high else (0.94, "top")
         box = {"boxstyle": "square,pad=.1", "fc": "white", "ec": "none", "alpha": 0.75}
-        style = {"fontsize": 6, "color": colour, "weight": "bold", "bbox": box, "ha": "right"}
-        axis.text(x=0.97, s=finding, transform=axis.transAxes, **place, **style)
+        style = {"fontsize": 6, "color": colour, "weight": "bold", "bbox": box, "ha": "right", "va": side}
+        axis.text(place + 1 - _GAP - 0.02, y, finding, transform=scale, **style)
 
 
 def _in_lines(text: str, width: int = 22) -> str:

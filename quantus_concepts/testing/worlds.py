@@ -68,8 +68,12 @@ def right_world(seed: int, n_fitted: int = 600, n_scored: int = 300) -> ConceptP
     """
     generator = torch.Generator().manual_seed(seed)
     settings = {**_BIRDS, "seed": seed}
-    train, test = painted_birds((settings | {"split": "train"}, 0, n_fitted), (settings | {"split": "test"}, 0, n_scored))
-    labels, classes = (torch.cat([getattr(part, name) for part in (train, test)]) for name in ("concept_labels", "labels"))
+    train, test = painted_birds(
+        (settings | {"split": "train"}, 0, n_fitted), (settings | {"split": "test"}, 0, n_scored)
+    )
+    labels, classes = (
+        torch.cat([getattr(part, name) for part in (train, test)]) for name in ("concept_labels", "labels")
+    )
     n_classes, n_concepts = _BIRDS["n_classes"], _BIRDS["n_concepts"]
     width = n_concepts + n_classes + 10
     basis = torch.linalg.qr(torch.randn(width, width, generator=generator))[0]

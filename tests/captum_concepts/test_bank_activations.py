@@ -43,9 +43,26 @@ def test_planted_directions_are_found(loader: bool) -> None:
     assert torch.equal(again.cavs, bank.cavs)
 
 
+def test_planted_directions_of_any_sign_are_found_and_the_method_is_said() -> None:
+    # Each place shows one of three directions of either sign, around a mean that says nothing.
+    drawn = torch.Generator().manual_seed(0)
+    planted = nn.functional.normalize(torch.randn(L, D, generator=drawn), dim=1)
+    # The directions lead from the mean of all places.
+    planted -= planted.mean(0)
+    shown = torch.arange(N * 16).view(N, 4, 4) % L
+    mean = 5 * torch.randn(D, 1, 1, generator=drawn)
+    images = planted[shown].permute(0, 3, 1, 2) + 0.05 * torch.randn(N, D, 4, 4, generator=drawn) + mean
+    with untouched(), pytest.warns(UserWarning, match="below 0, .* clusters"):
+        bank = ConceptBank.from_activations(Given(), images, L)
+    assert bank.settings["method"] == "kmeans"
+    assert torch.allclose(bank.norms, torch.ones(L))
+    likeness = bank.cavs @ nn.functional.normalize(planted, dim=1).T
+    assert (likeness.amax(1) > 0.99).all()
+    assert sorted(likeness.argmax(1).tolist()) == [0, 1, 2]
+    assert ConceptBank.from_activations(Given(), IMAGES, L).settings["method"] == "nmf"
+
+
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="behind a ReLU"):
-        ConceptBank.from_activations(Given(), -IMAGES, L)
     with pytest.raises(ValueError, match="finite"):
         ConceptBank.from_activations(Given(), IMAGES * torch.nan, L)
     with pytest.raises(ValueError, match="at most 8"):

@@ -1,13 +1,16 @@
 """Banks as values: what is chosen, renamed, joined and copied, and what comes back from files."""
 
+import base64
 import pickle
+import zlib
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
-from captum_concepts import ConceptBank
+from captum_concepts import ConceptBank, PostHocCBM
 
 
 @pytest.fixture
@@ -153,13 +156,65 @@ def test_every_flipped_bit_is_noticed(bank, tmp_path):
         assert same(loaded, bank)
 
 
-@pytest.mark.parametrize(("names", "message"), [('["a", "b"]', "`intercepts` to have shape"), ('"ab"', "its metadata")])
-def test_files_that_do_not_fit_together_are_damaged(tmp_path, names, message):
-    path, metadata = tmp_path / "bank", {"kind": "captum_concepts.ConceptBank", "names": names, "settings": "{}"}
-    tensors = {"cavs": torch.ones(2, 2), "intercepts": torch.ones(3)}
-    save_file(tensors | {f"{part}_accuracy": torch.ones(2) for part in ("train", "test")}, path, metadata)
-    with pytest.raises(ValueError, match=f"damaged concept bank: .*{message}"):
+#: A file that 0.2 has written, zlib in base 85.
+OF_VERSION_2 = (
+    "c-ozkO=`n15QRlg613_<1X-4qpG9LD=p`a!#`;N2YRA}eN(iR8S$nif_M(eIARQQ_5$`>|0X;vVv937JE8{?egFMIUE3Tn39bV&|#I4b@kFwrNO"
+    "lA`ATPb@=tr!n&O)GJR2|kv!_Id@4>#JOyYGoSN&9~F#73!lGbq8RH@G=35XhmtlVjjgw!6R)8rmad?VGCX?mn-0f=F009kSG-!RR{q*vLKk^Dr6b"
+    "wJXL_aO6=(mCoS>XBX;L%V%>(B&XWNT#FL%7u$gw3#(2|P%qF5R?HFMh!Q=iXYkjuY?kI^w=B;JzOgrv#C*ZF=5`^*KZ}Ky|_vSG-<0NLm?M&x#P^"
+    "xc1T^@>v8R2w{XrZkCm%%CF%WN2Cp%6+_gl_5dYfv~he*W_Pg3$NpZ{PfTy7>Vx8?|T"
+)
+
+
+def write_first(path, names='["red wing", "grösser"]', **tensors):
+    """Write a bank as 0.1 did, whose files had no checksum and no p-values."""
+    header = {"kind": "captum_concepts.ConceptBank", "names": names, "settings": '{"method": "svm", "C": 0.5}'}
+    known = {"cavs": torch.tensor([[3.0, 4.0], [0.0, 2.0]]), "intercepts": torch.tensor([0.5, -1.0])}
+    known |= {"train_accuracy": torch.tensor([1.0, 0.75]), "test_accuracy": torch.full((2,), torch.nan)}
+    save_file(known | tensors, path, header)
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    path = tmp_path / "bank.safetensors"
+    content = zlib.decompress(base64.b85decode(OF_VERSION_2))
+    path.write_bytes(content)
+    expected = ConceptBank(
+        [[3.0, 4.0], [0.0, 2.0]],
+        [0.5, -1.0],
+        ["red wing", "größer"],
+        train_accuracy=[1.0, 0.75],
+        p_values=[0.25, np.nan],
+        settings={"method": "svm", "C": 0.5},
+    )
+    assert same(ConceptBank.load(path), expected)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match="damaged concept bank: its content is not what was written"):
         ConceptBank.load(path)
+    write_first(path)
+    loaded = ConceptBank.load(path)
+    expected.p_values = torch.full((2,), torch.nan)
+    assert same(loaded, expected.rename({"größer": "grösser"}))
+    # Written anew, they are files as of today.
+    loaded.save(path)
+    assert same(ConceptBank.load(path), loaded)
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "message"),
+    [('["a", "b"]', 3, "`intercepts` to have shape"), ('"ab"', 2, "`names`"), ("[", 2, "Expecting value")],
+)
+def test_files_that_do_not_fit_together_are_damaged(tmp_path, names, rows, message):
+    write_first(tmp_path / "bank", names, intercepts=torch.ones(rows))
+    with pytest.raises(ValueError, match=f"damaged concept bank: .*{message}"):
+        ConceptBank.load(tmp_path / "bank")
+
+
+def test_the_file_of_a_model_is_no_bank(tmp_path, bank):
+    PostHocCBM(nn.Conv2d(3, 2, 1), bank, nn.Linear(3, 2)).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"holds a PostHocCBM and not a ConceptBank\. Read it with `PostHocCBM.load`"):
+        ConceptBank.load(tmp_path / "model")
+    bank.save(tmp_path / "bank")
+    with pytest.raises(ValueError, match=r"holds a ConceptBank and not a PostHocCBM"):
+        PostHocCBM.load(tmp_path / "bank", nn.Conv2d(3, 2, 1))
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):
@@ -170,6 +225,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):
         bank.save(path)
     assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
     assert ConceptBank.load(path).names == bank.names
+    del bank.settings["bad"]
     with pytest.raises(FileNotFoundError, match="does not exist"):
         bank.save(tmp_path / "missing" / "bank.safetensors")
     with pytest.raises(IsADirectoryError, match="it is a folder"):

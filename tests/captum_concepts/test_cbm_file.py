@@ -210,7 +210,7 @@ def test_another_backbone_is_refused_or_warned_of(path: Path, case: str) -> None
 
 def rewrite_file(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict, **changed: Any) -> None:
     """Write a file whose header differs and whose digest fits, as one of another program would."""
-    from captum_concepts.models import files as cbm_file
+    from captum_concepts.bank.files import checksum
 
     with safe_open(path, framework="pt") as file:
         header = file.metadata()
@@ -220,7 +220,7 @@ def rewrite_file(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict
     header |= {name: value for name, value in changed.items() if name in header}
     model |= {name: value for name, value in changed.items() if name in model}
     header["model"] = json.dumps(model)
-    header["sha256"] = cbm_file._checksum(header["model"], tensors)
+    header["sha256"] = checksum(header["model"], tensors)
     save_file(tensors, path, header)
 
 

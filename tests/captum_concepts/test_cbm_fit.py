@@ -130,7 +130,22 @@ X, Y, V = labelled_images(40)
 )
 def test_bad_input_of_fit(loader, kwargs, message):
     with pytest.raises(ValueError, match=message):
-        PostHocCBM.fit(Counted(), loader, **{"n_pos": 5, "n_neg": 5, **kwargs})
+        PostHocCBM.fit(Counted(), loader, **kwargs, **({} if "bank" in kwargs else {"n_pos": 5, "n_neg": 5}))
+
+
+def test_settings_of_a_fit_are_those_of_the_bank():
+    embeddings = embed(Counted(), loader_of(X, Y, V))
+    settings = {"method": "mean", "n_pos": 9, "n_neg": 8, "hold_back": 0.4, "C": 0.5}
+    bank = ConceptBank.fit(embeddings.features, V, seed=2, **settings)
+    cbm = PostHocCBM.fit(Counted(), loader_of(X, Y, V), seed=2, **settings)
+    assert cbm.bank.settings == bank.settings
+    np.testing.assert_allclose(cbm.bank.cavs, bank.cavs, atol=1e-6)
+    with pytest.raises(TypeError, match=r"PostHocCBM.fit has no argument `n_poss`. Did you mean `n_pos`\?"):
+        PostHocCBM.fit(Counted(), [], n_poss=5)
+    with pytest.raises(ValueError, match="`C` to lie in"):
+        PostHocCBM.fit(Counted(), [], C=0)
+    with pytest.raises(ValueError, match=r"`bank`.* alone but got `n_pos`"):
+        PostHocCBM.fit(Counted(), [], bank=ConceptBank(np.eye(3)), n_pos=5)
 
 
 def test_fit_takes_a_backbone_of_half_precision():

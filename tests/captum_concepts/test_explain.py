@@ -231,16 +231,22 @@ ONE_NUMBER = nn.Sequential(nn.Flatten(), nn.Linear(360, 1), nn.Flatten(0))
         (explain_func(Saliency), {"inputs": np.full((7, 3, 12, 10), np.nan)}, r"`inputs` to be finite"),
         (explain_func(lambda m: Saliency(Net(9))), {}, r"explains another Net"),
         (explain_func(Saliency), {"targets": np.arange(6)}, r"`targets` .* \(N,\) = \(7,\)"),
-        (explain_func(Saliency), {"targets": np.array([0, 1, 5, 2, 0, 0, 0])}, r"from 0 to 4.* but got 5 at 2"),
+        (explain_func(Saliency), {"targets": np.array([0, 1, -1, 2, 0, 0, 0])}, r"outputs from 0, but got -1 at 2"),
         (explain_func(LayerGradCam, layer="head"), {}, r"got \(7, 1\).*keeps the spatial"),
         (explain_func(IntegratedGradients, return_convergence_delta=True), {}, "to be one tensor but got tuple"),
-        (explain_func(Saliency), {"model": ONE_NUMBER}, r"return outputs \(N, K\), .* but got shape \(7,\)"),
         (explain_func(LayerGradCam, layer="features"), {"model": lambda x: x}, "`model` to be an nn"),
     ],
 )
 def test_bad_calls(model, images, targets, explain, change, message):
     with pytest.raises((TypeError, ValueError), match=message):
         explain(**{"model": model, "inputs": images, "targets": targets, **change})
+
+
+def test_errors_of_captum_come_through_and_leave_no_trace(model, images, targets):
+    with untouched(model), pytest.raises(RuntimeError, match="index 5 is out of bounds"):
+        explain_func(Saliency)(model, images, 5)
+    with untouched(ONE_NUMBER), pytest.raises(AssertionError, match="Output must be 2D"):
+        explain_func(Saliency)(ONE_NUMBER, images, targets)
 
 
 def test_other_forms_of_models_and_inputs(model, images, targets):

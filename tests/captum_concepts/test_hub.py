@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from huggingface_hub import HfApi, ModelCard
-from huggingface_hub.errors import OfflineModeIsEnabled
-from huggingface_hub.utils import RevisionNotFoundError, get_session
+from huggingface_hub.utils import RevisionNotFoundError
 from torch import nn
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM
@@ -104,18 +103,12 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
     assert "note = \\*bold\\* &lt;b>." in card.text
 
 
-@pytest.mark.parametrize("offline", [False, True])
-def test_a_hub_out_of_reach_is_one_sentence(
-    hub: Path, cbm: PostHocCBM, monkeypatch: pytest.MonkeyPatch, offline: bool
-) -> None:
-    def create(*arguments: object, **options: object) -> None:
-        if offline:
-            raise OfflineModeIsEnabled("Cannot reach https://huggingface.co: offline mode is enabled.")
-        get_session().get("http://127.0.0.1:9/")
+def test_nothing_is_sent_of_a_model_that_no_file_holds(hub: Path, cbm: PostHocCBM, features: nn.Module) -> None:
+    class Own(nn.Linear):
+        """May compute something else."""
 
-    monkeypatch.setattr(HfApi, "create_repo", create)
-    with pytest.raises(ConnectionError, match=r"^The Hugging Face hub at http\S+ cannot be reached") as raised:
-        cbm.push_to_hub("someone/birds", token="hf_x")
-    assert raised.value.__suppress_context__
-    assert "save_pretrained" in str(raised.value)
-    assert "\n" not in str(raised.value)
+    own = PostHocCBM(features, cbm.bank, Own(3, 7))
+    for send in (own.push_to_hub, lambda name: own.save_pretrained(hub / name)):
+        with pytest.raises(ValueError, match="`head` of the model, to be written to a file"):
+            send("someone/own")
+    assert not (hub / "someone").exists()

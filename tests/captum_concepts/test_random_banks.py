@@ -108,14 +108,20 @@ def test_a_bottleneck_has_them_too(tmp_path: Path) -> None:
     model = fit_bottleneck()
     features, labels, _ = embed(network(), BATCHES)
     expected = list(random_banks(features, labels, L, K, n_banks=5, seed=3))
+    model.class_names, model.normalisation = ["x", "y"], ((0.5,) * 3, (0.25,) * 3)
     residual = ResidualCBM(model, nn.Linear(4, K)).eval()
     with untouched(model):
         models = model.random_models()
     for random_model, bank in zip(models, expected, strict=True):
         assert random_model.features is model.features
+        assert (random_model.class_names, random_model.normalisation) == (["x", "y"], model.normalisation)
         assert random_model.concept_layer.names == ["a", "b", "c"]
         assert torch.allclose(random_model.concept_predictor(IMAGES), bank.concept_values(features), atol=1e-6)
         assert torch.allclose(random_model.concept_maps(IMAGES).mean((2, 3)) * 4, features @ bank.cavs.T, atol=1e-5)
+    # As the model's, they are of its type, also where it was changed.
+    for random_model, wide in zip(models, copy.deepcopy(model).double().random_models(), strict=True):
+        assert torch.allclose(wide(IMAGES.double()), random_model(IMAGES).double(), atol=1e-5)
+        assert not wide.head.training
     for kind, saved in ((BottleneckCBM, model), (ResidualCBM, residual)):
         saved.save(tmp_path / "model.safetensors")
         loaded = kind.load(tmp_path / "model.safetensors", network())

@@ -121,6 +121,21 @@ def test_a_figure_says_class_concepts_and_values() -> None:
         assert len(waterfall) == 2 + 1 + 1 + 1
 
 
+def test_a_weak_direction_is_grey_and_says_so() -> None:
+    known = cbm().bank
+    known.p_values = torch.tensor([0.01, 0.31, torch.nan])
+    model = PostHocCBM(network(), known, linear(3, 2))
+    _, axes = show_concepts(model, IMAGES, 3, concept_labels=torch.ones(5, 3, dtype=torch.int64))
+    of_tail = [ax for ax in axes[:, 1:-1].flat if "$long$" in ax.get_title()]
+    assert len(of_tail) == 5
+    for ax in axes[:, 1:-1].flat:
+        is_weak = ax in of_tail
+        assert ("weak direction\n(p\u00a0=\u00a00.31)" in ax.get_title()) == is_weak
+        assert (ax.title.get_color() == "#6e6e6e") == is_weak
+    figure, _ = show_top_images(model, IMAGES, "$long$ tail", top=2)
+    assert figure.get_suptitle() == "$long$ tail\nweak direction (p = 0.31)"
+
+
 def test_all_maps_share_one_scale() -> None:
     # The same map twice as strong in the second image: alone each would be as bright.
     bank = ConceptBank(torch.ones(1, 1), names=["bright"])

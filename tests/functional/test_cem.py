@@ -76,6 +76,18 @@ def test_only_eligible_concepts_are_ranked_and_keep_their_index():
     assert rank_concepts(importance, 3, eligible).tolist() == [[1, 4, 2]]
 
 
+@pytest.mark.parametrize("decimals", [0, 1, 9])
+def test_the_first_of_many_concepts_are_those_of_a_stable_sort(decimals):
+    """Also with ties among the first or just after them, and values that are not finite."""
+    importance = torch.randn(200, 40, generator=torch.Generator().manual_seed(decimals)).round(decimals=decimals)
+    importance[:3] = torch.tensor([torch.nan, torch.inf, -torch.inf])[:, None]
+    importance[3, 5], importance[4, [2, 7]], importance[5] = torch.nan, torch.inf, 0.0
+    importance[6, :9] = torch.tensor([5.0, 4.0, 4.0, 6.0, 4.0, 7.0, 8.0, 4.0, 9.0])
+    for top in (1, 5, 9):
+        expected = importance.argsort(dim=1, descending=True, stable=True)[:, :top]
+        assert torch.equal(rank_concepts(importance, top), expected)
+
+
 def test_ranking_agrees_with_selection_one_maximum_at_a_time():
     generator = torch.Generator().manual_seed(0)
     for n_concepts in (1, 9, 40):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from quantus_concepts.functional import concept_auc, concept_auc_interval
+from quantus_concepts.functional.concepts import concept_auc as module
 from reference import concept_auc as reference
 
 
@@ -37,6 +38,21 @@ def test_against_loops_over_pairs(decimals: int) -> None:
             np.testing.assert_allclose(found, expected, atol=1e-12)
         found = concept_auc_interval(values[0], concepts, classes)
         np.testing.assert_allclose(found, reference.interval(values[0], concepts, classes.tolist()), atol=1e-9)
+
+
+def test_a_concept_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    values, concepts, classes = rng.normal(size=(3, 50, 7)), rng.integers(0, 2, (50, 7)), rng.integers(0, 4, 50)
+    values[1, 3, 2] = math.nan
+
+    def scores() -> list[np.ndarray]:
+        found = [concept_auc(values, concepts).numpy(), concept_auc(values, concepts, classes).numpy()]
+        return [*found, np.array([concept_auc_interval(each, concepts, classes) for each in values])]
+
+    together = scores()
+    monkeypatch.setattr(module, "_AT_ONCE", 1)
+    for alone, expected in zip(scores(), together, strict=True):
+        np.testing.assert_allclose(alone, expected, rtol=1e-12)
 
 
 def test_what_changes_nothing_and_what_turns_it() -> None:

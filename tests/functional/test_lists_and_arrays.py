@@ -69,6 +69,7 @@ CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
     (f.intervene_values, [VALUES, TRUTH, np.array([[0, 2, 1]] * 4)], {"counts": [1, 2]}),
     (f.mask_centres, [MASKS], {}),
     (f.mask_shares, [MAPS, MASKS], {}),
+    (f.region_scores, [MAPS, MASKS], {}),
     (f.mask_threshold_shares, [MAPS, MASKS], {"threshold": 0.5}),
     (f.part_specificity, [TRUTH, INDICES, TRUTH[0]], {}),
     (f.patch_objective, [VALUES, TRUTH, PICTURES, PICTURES], {"pixel_range": (0, 1)}),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from quantus_concepts.datasets import PaintedBirds
-from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares, point_hits
+from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares, point_hits, region_scores
 from reference import clm as reference
 from refusals import refusals
 
@@ -131,8 +131,61 @@ def test_shares_agrees_with_the_reference(tied, shape):
     )
 
 
+def test_regions_by_hand():
+    maps = torch.tensor([[[9.0, 7, 5, 5], [3, 1, 1, 1]]]).double()
+    # The marked pixels hold 9, 5 and 3: 8 + 4 + 2 of 24 above the smallest. The third largest value is 5, which two
+    # have: of the named 9, 7, 5, 5 two are marked, and 3 is marked only.
+    scores = region_scores(maps, draw_mask("#..#", "#...")[None])
+    assert [score.item() for score in scores] == [2 / 5, 14 / 24, 1]
+    # Scale and zero do not count.
+    again = region_scores(3 * maps - 20, draw_mask("#..#", "#...")[None])
+    assert [score.item() for score in again] == pytest.approx([2 / 5, 14 / 24, 1])
+    # Pixels of the smallest value name nothing: of a map that names half of the part that half is right.
+    named = torch.tensor([[[2.0, 2, 0, 0], [0, 0, 0, 0]]])
+    scores = region_scores(named, draw_mask("####", "....")[None])
+    assert [score.item() for score in scores] == [0.5, 1, 1]
+    # Two pixels are the largest, and one of them is marked.
+    assert region_scores(named, draw_mask("#..#", "...#")[None]).hit.item() == 0.5
+
+
+@pytest.mark.parametrize(("tied", "shape"), [(True, (9, 13)), (False, (4, 5)), (False, (20, 7))])
+def test_regions_agree_with_the_reference(tied, shape):
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.randn(12, *shape, generator=generator, dtype=torch.float64)
+    maps = maps.round() if tied else maps
+    maps[3:5] = maps[3:5].clamp(min=0)
+    masks = torch.rand(12, 9, 13, generator=generator) < 0.2
+    masks[0] = False
+    found = torch.stack([*region_scores(maps, masks)], 1)
+    assert found[0].isnan().all()
+    expected = [reference.region_scores(*pair) for pair in zip(maps[1:], masks[1:], strict=True)]
+    np.testing.assert_allclose(found[1:], expected, atol=1e-12)
+    maps[1, 0, 0], maps[2, 1, 1] = NAN, torch.inf
+    assert torch.stack([*region_scores(maps, masks)], 1).isnan().any(1).tolist() == [True] * 3 + [False] * 9
+
+
+def test_the_best_map_a_map_that_is_the_same_everywhere_and_noise(birds):
+    best = region_scores(birds.float(), birds)
+    assert all((score == 1).all() for score in best)
+    share = birds.float().mean((1, 2))
+    for value in (0.0, -3.0, 2.0):
+        for score in region_scores(torch.full((len(birds), 4, 4), value), birds):
+            torch.testing.assert_close(score, share)
+    assert all((score == 0).all() for score in region_scores((~birds).float(), birds))
+    # White noise has the share of the image in energy and hit, and half of it in IoU.
+    rows = birds[share > 0.01][:60]
+    noise = torch.rand(20 * len(rows), 96, 96, generator=torch.Generator().manual_seed(0))
+    marked, share = rows.repeat(20, 1, 1), rows.float().mean((1, 2)).mean()
+    scores = region_scores(noise, marked)
+    assert scores.energy.mean().item() == pytest.approx(share.item(), rel=0.02)
+    assert scores.hit.mean().item() == pytest.approx(share.item(), abs=3 * (share.item() / len(noise)) ** 0.5)
+    assert scores.iou.mean().item() == pytest.approx((share / (2 - share)).item(), rel=0.1)
+
+
 test_refused = refusals(
     (lambda: mask_centres(torch.ones(1, 4, 4) * 254), "`masks` to hold only 0 and 1 .*A mask of a picture"),
+    (lambda: region_scores(torch.ones(2, 4, 4), torch.ones(1, 4, 4)), r"`masks` .*\(2, \*, \*\) but got \(1, 4, 4\)"),
+    (lambda: region_scores(torch.ones(1, 4, 4), torch.full((1, 4, 4), 0.5)), "`masks` to hold only 0 and 1"),
     (lambda: mask_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4)), r"`masks` .*\(2, \*, \*\) but got \(1, 4, 4\)"),
     (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4), [13]), r"`alphas` to lie in \(0, 12\]"),
 )

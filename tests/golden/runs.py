@@ -60,12 +60,12 @@ def few_steps(*arguments: Any, **named: Any) -> Any:
 
 #: Numbers that no option makes smaller.
 FEWER = {
-    "quantus_concepts.studies.concepts.models.fit_random_models": few_random_models,
+    "quantus_concepts.studies.concepts.seed.fit_random_models": few_random_models,
     "quantus_concepts.studies.substitution.models.fit_random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.plots.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, alpha=0.1, method="mean"),
-    "quantus_concepts.studies.pasta.material.RatedBirds": partial(RatedBirds, n_train=200),
+    "quantus_concepts.studies.pasta.training.RatedBirds": partial(RatedBirds, n_train=200),
     "quantus_concepts.studies.pasta.training.build_methods": few_steps,
     "quantus_concepts.studies.pasta.training.subset_correlations": partial(subset_correlations, n_runs=10),
     "quantus_concepts.pasta.applications.correlations.N_DRAWN": 12,
@@ -232,27 +232,6 @@ RUNS = {
             "splits.csv": ("ablation", "variant", "model", "question", "modality", "measure", "seed"),
         },
         figures=True,
-    ),
-    "pasta-sizes": Run(
-        [
-            "pasta sizes --epochs 1 --n-images 16 --channels 4,8 --n-networks 2 --n-explained 6 "
-            f"--classifier-epochs 1 --n-train 64 {QUIET} --out pasta-sizes"
-        ],
-        {
-            "results.csv": ("name", "parameters", "measure"),
-            "networks.csv": ("name", "parameters", "measure", "seed"),
-        },
-        figures=True,
-    ),
-    "pasta-metrics": Run(
-        [
-            "pasta metrics --n-images 16 --n-explained 4 --classifier-epochs 1 --n-masks 4 --n-samples 1 --n-train 64 "
-            f"{QUIET} --out pasta-metrics"
-        ],
-        {
-            "results.csv": ("table", "model", "metric", "explainer", "question", "measure"),
-            "explanations.csv": ("image", "explainer", "modality"),
-        },
     ),
     "compose": Run(
         ["compose --n-per-pair 2 --test-share 0.5 --image-size 32 --lossless --no-progress --out compose"],

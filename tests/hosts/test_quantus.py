@@ -6,7 +6,6 @@ numbers, one for each sample; and `quantus.evaluate` takes it in every form in w
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,13 +16,12 @@ import pandas as pd
 import pytest
 import quantus
 import torch
-from captum.attr import Saliency
 from matplotlib import pyplot
 from quantus.helpers.enums import DataType
 from quantus.helpers.model.models import LeNet
 from torch import nn
 
-from captum_concepts import ConceptBank, PostHocCBM, explain_func
+from captum_concepts import ConceptBank, PostHocCBM
 from metric_inputs import OF_SEVERAL_CLASSES, metric_makers, predicted, region
 from quantus_concepts import AVAILABLE_METRICS
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
@@ -73,11 +71,6 @@ class Inputs:
         masks = None if self.s_batch is None else self.s_batch[:1]
         return replace(self, x_batch=self.x_batch[:1], y_batch=self.y_batch[:1], s_batch=masks, truth=truth)
 
-    def double(self) -> Inputs:
-        """Return the same in double precision."""
-        truth = {k: copy.deepcopy(v).double() if isinstance(v, LeNet) else v for k, v in self.truth.items()}
-        return replace(self, model=copy.deepcopy(self.model).double(), x_batch=self.x_batch.astype(float), truth=truth)
-
     def call(self, metric: Any, **arguments: Any) -> list[float]:
         """Call a metric as Quantus's tests do; without attributions it asks for them."""
         settings = {"explain_func": quantus.explain, "explain_func_kwargs": SALIENCY} | arguments
@@ -109,6 +102,7 @@ def image_inputs(model: nn.Module) -> Inputs:
         "encoder": PoolingEncoder(),
         "class_names": ["even", "odd"] * 5,
         "embeddings": np.random.default_rng(1).normal(size=(N, 7)),
+        "regions": np.random.default_rng(2).random((N, 3, SIDE, SIDE)) < 0.2,
     }
     truth["network_classes"] = np.where(np.arange(N) < 1, 0, predicted(model, images))
     return Inputs(model, images, predicted(model, images), masks, truth)
@@ -190,22 +184,10 @@ def test_return_as_df(name: str, kind: str) -> None:
     assert frame.loc["metric", "Saliency"] == pytest.approx(plain_scores(name, kind), nan_ok=True)
 
 
-def test_call_kwargs(name: str, kind: str) -> None:
-    inputs = INPUTS[kind]
-    sets = {"one by one": {"batch_size": 1}, "together": {"batch_size": 64, "device": "cpu"}}
-    results = inputs.evaluate(inputs.metric(name), call_kwargs=sets)["Saliency"]["metric"]
-    assert results.keys() == sets.keys()
-    assert results["one by one"] == pytest.approx(results["together"], rel=1e-4, abs=1e-6, nan_ok=True)
-
-
 def test_float64(name: str, kind: str) -> None:
     inputs, expected = INPUTS[kind], plain_scores(name, kind)
     arrays = replace(inputs, x_batch=inputs.x_batch.astype(float))
     assert arrays.call(arrays.metric(name)) == pytest.approx(expected, rel=1e-4, abs=1e-5, nan_ok=True)
-    # `quantus.explain` gives every model float32, which one in double precision refuses.
-    explain, double = {"explain_func": explain_func(Saliency), "explain_func_kwargs": {}}, inputs.double()
-    scores = inputs.call(inputs.metric(name), **explain)
-    assert double.call(double.metric(name), **explain) == pytest.approx(scores, rel=1e-4, abs=1e-5, nan_ok=True)
 
 
 def test_one_sample(name: str, kind: str) -> None:

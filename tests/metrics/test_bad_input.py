@@ -14,7 +14,7 @@ from captum.attr import Saliency
 from torch import nn
 
 from captum_concepts import BottleneckCBM, show_concepts
-from metric_inputs import metric_arguments, metric_makers, predicted, region
+from metric_inputs import metric_arguments, predicted, region
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, OracleHead, Patch, score_concepts
 from quantus_concepts.metrics.contrast.regions import Subject
 from quantus_concepts.metrics.host.checks import check_outputs
@@ -127,31 +127,6 @@ def test_columns_in_the_order_of_the_model_or_of_other_names_are_taken():
 def random_maps(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     shape = np.shape(inputs)
     return np.random.default_rng(0).normal(size=shape if len(shape) == 2 else (shape[0], *shape[2:]))
-
-
-#: Metrics that run the classes of a model; PASTAScore runs none.
-OF_CLASSES = {name: make for name, make in metric_makers(TRUTH).items() if name != "PASTAScore"}
-AT_THE_HEAD = ("CEM", "CGIM", "OracleHead")
-
-
-@pytest.mark.parametrize("name", OF_CLASSES)
-def test_classes_that_the_model_does_not_have_raise_in_every_metric(name):
-    """Counted from 1, negative, or those of another model."""
-    values = MODEL.concept_predictor(torch.as_tensor(IMAGES)).detach().numpy()
-    metric = OF_CLASSES[name]()
-    places = [(MODEL, IMAGES, MASKS)] + ([(MODEL.head, values, None)] if name in AT_THE_HEAD else [])
-    arguments = ["y_batch"] + (["labels"] if "labels" in metric.sample_truth else [])
-    for model, inputs, masks in places:
-        for argument in arguments:
-            for one in (N_CLASSES, -1):
-                wrong = np.where(np.arange(N) == 4, one, CLASSES)
-                classes = {"y_batch": CLASSES, argument: wrong}
-                labels = {"labels": classes.pop("labels")} if "labels" in classes else {}
-                call = {"model": model, "x_batch": inputs, "s_batch": masks, "explain_func": random_maps, **classes}
-                with pytest.raises(ValueError, match=f"`{argument}` to hold class"):
-                    OF_CLASSES[name](**labels)(**call)
-                with pytest.raises(ValueError, match=f"`{argument}` to hold class"):
-                    metric.update(**call, **labels)
 
 
 def test_a_head_of_one_logit_is_refused():

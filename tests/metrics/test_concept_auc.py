@@ -19,7 +19,7 @@ with torch.no_grad():
 EXPECTED = concept_auc(VALUES, LABELS).double().tolist()
 
 
-def test_at_the_head_on_images_and_in_updates() -> None:
+def test_at_the_head_and_on_images() -> None:
     metric = ConceptAUC(LABELS, disable_warnings=True)
     assert metric(MODEL.head, VALUES.numpy(), CLASSES, a_batch=VALUES.numpy()) == pytest.approx(EXPECTED, nan_ok=True)
     assert metric.records[-1].chance == 0.5
@@ -28,11 +28,6 @@ def test_at_the_head_on_images_and_in_updates() -> None:
     zeros = np.zeros_like(VALUES.numpy())
     assert metric(MODEL.head, VALUES.numpy(), CLASSES, a_batch=zeros) == pytest.approx(EXPECTED, nan_ok=True)
     assert metric(MODEL, IMAGES, CLASSES) == pytest.approx(EXPECTED, nan_ok=True)
-    parts = [ConceptAUC(disable_warnings=True) for _ in range(2)]
-    for part, rows in zip(parts, (slice(0, 4), slice(4, None)), strict=True):
-        part.update(MODEL, IMAGES[rows], CLASSES[rows], concept_labels=LABELS[rows])
-    parts[0].merge_state(parts[1])
-    assert parts[0].compute() == pytest.approx(EXPECTED, nan_ok=True)
 
 
 def test_reasons_are_counted() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import itertools
+import pstats
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from quantus_concepts import CEM, CLM, score_concepts
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits, random_banks
-from quantus_concepts.metrics import InterventionAccuracy, UsualMetrics
+from quantus_concepts.metrics import InterventionAccuracy, UsualMetrics, predict_concepts, score_predictions
 from quantus_concepts.metrics.concepts.locations import GaussianRegion
+from quantus_concepts.metrics.host import predictions
 from quantus_concepts.metrics.streaming.loader import EarlierPoints
 from reference import clm as reference_clm
 from reference import part_specificity as reference_specificity
@@ -318,6 +321,45 @@ def test_random_banks_are_controls():
     columns = ["metric", "explanation", "l", "alpha", "item_kind", "item", "set"]
     expected = table[table["model"] == "random banks"].set_index(columns)["value"]
     pd.testing.assert_series_equal(control.set_index(columns)["value"], expected)
+
+
+def banks_of(n_banks: int, n_images: int = 40) -> tuple[PostHocCBM, list[Any]]:
+    backbone = nn.Sequential(nn.Conv2d(3, 6, 3, stride=2), nn.ReLU()).eval()
+    samples = [*make_samples(torch.float32)] * (n_images // N + 1)
+    batches = [next(iter(DataLoader(samples[:n_images], n_images)))]
+    bank = ConceptBank.random(N_CONCEPTS, 6, seed=1)
+    return PostHocCBM.fit(backbone, batches, bank=bank, random_banks=n_banks), batches
+
+
+def test_random_banks_scored_together_are_as_each_by_itself(monkeypatch):
+    model, batches = banks_of(5)
+    # Importances, values and predictions of banks are far apart, so that one in the place of another is seen.
+    swap = {"added": torch.arange(40) % N_CONCEPTS, "removed": torch.arange(40) // 3 % N_CONCEPTS}
+    settings = {"truth": {"part_of_concept": PARTS} | swap, "class_concepts": CLASS_CONCEPTS}
+    metrics = [UsualMetrics(top_l=[1, 2]), CEM(top_l=4)]
+    rows = predict_concepts(model, batches, metrics, control_stride=17, **settings)
+    tables = [score_predictions(rows, metrics, value_threshold=0.0)]
+    stacks = [*rows.stacked_banks()]
+    monkeypatch.setattr(predictions, "AT_A_TIME", 1)
+    tables.append(score_predictions(rows, metrics, value_threshold=0.0))
+    assert (len(stacks), len([*rows.stacked_banks()])) == (1, 5)
+    pd.testing.assert_frame_equal(*tables, rtol=1e-12, atol=1e-12)
+    of_banks = tables[0].query("model == 'random banks'")
+    assert {"CEM gain", "CLM", "CGIM", "CGIM correlation", "concept AUC", "S+", "S-"} <= {*of_banks["metric"]}
+    # With a stride of 17 images a bank sees two or three of 40; each has numbers of its own.
+    assert (of_banks.query("metric == 'CLM' and l == 1 and explanation == 'value'")["n"] > 2).all()
+    assert (of_banks.query("metric == 'CEM' and l == 4")["n"] == 5).all()
+
+
+def test_a_further_random_bank_costs_few_calls():
+    calls = []
+    for n_banks in (4, 12):
+        model, batches = banks_of(n_banks)
+        profile = cProfile.Profile()
+        profile.runcall(score_concepts, model, batches, class_concepts=CLASS_CONCEPTS)
+        calls.append(pstats.Stats(profile).total_calls)
+    # 1,400; scored one after another they were 5,500 each.
+    assert calls[1] - calls[0] < 8 * 2200
 
 
 def test_location_of_a_control_is_scored_on_some_images_only():

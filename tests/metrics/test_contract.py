@@ -1,339 +1,338 @@
-"""The contract of all metrics with Quantus and with the user."""
+"""The contract of metrics over ours: what scores best, what scores chance, and metrics that break a law."""
 
 from __future__ import annotations
 
-import copy
-import inspect
-import pickle
-import typing
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import quantus
 import torch
-from captum.attr import InputXGradient
-from quantus.helpers.enums import DataType
-from torch import nn
+from torch import Tensor, nn
 
-import quantus_concepts
+import known_truth
 from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts.models.interventions import Levels
 from contributing_metric import ConceptMass
-from metric_inputs import (
-    ARGUMENTS,
-    EXPORTED,
-    IMAGES,
-    OF_SEVERAL_CLASSES,
-    explained_inputs,
-    metric_arguments,
-    metric_makers,
-    predicted,
-    region,
-    variant_makers,
-)
-from quantus_concepts import CEM, CGIM, IIR
-from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments
-from quantus_concepts.metrics.host.scores import nanmean
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
-from untouched import untouched
+from known_truth import World
+from metric_inputs import EXPORTED
+from quantus_concepts import metrics
+from quantus_concepts.metrics import ConceptPredictions
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.testing import MetricCase, parametrize_with_metrics
+from quantus_concepts.testing.cases import drawn_call
+from quantus_concepts.testing.contract import LAWS
+from tiny_encoders import PoolingEncoder
 
-N, SIZE = 12, 12
-
-#: And the one that CONTRIBUTING.md tells to write.
-METRICS = [*EXPORTED, ConceptMass]
+TABLE = torch.tensor([[1, 0, 0, 1, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 1]])
+N_CLASSES, N_CONCEPTS = TABLE.shape
+DRAWN = np.random.default_rng(3).random((N_CLASSES, N_CONCEPTS))
+PARTS = [0, 1, -1, 2, 0]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
+def rows(values: Tensor, concepts: Tensor, **parts: Any) -> ConceptPredictions:
+    """Return rows of so many values (N, L), of classes in turn that are all recognised, explained by their values."""
+    classes = torch.arange(len(values)) % N_CLASSES
+    known = {"classes": classes, "predicted": classes, "values": values, "given": values, "about": {"bounded": True}}
+    truth = {"concept_labels": concepts, "labels": classes, "network_classes": classes, **parts.pop("truth", {})}
+    return ConceptPredictions(**known | parts, truth=truth)
 
 
-@pytest.fixture
-def model():
-    return SharingConceptModel()
+def drawn(seed: int, n: int = 400, **parts: Any) -> ConceptPredictions:
+    """Return rows of values that know nothing of concepts, which know nothing of classes."""
+    random = torch.Generator().manual_seed(seed)
+    values = torch.randn(n, N_CONCEPTS, generator=random)
+    predicted = torch.randint(N_CLASSES, (n,), generator=random)
+    return rows(
+        values, torch.rand(n, N_CONCEPTS, generator=random).lt(0.4).long(), predicted=predicted, head=decoder(), **parts
+    )
 
 
-@pytest.fixture
-def images(rng):
-    return rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
+def copied(n: int = 400) -> ConceptPredictions:
+    """Return rows whose values are the concepts of their classes, and the number of one that was put in."""
+    concepts = TABLE[torch.arange(n) % N_CLASSES]
+    return rows(2.0 * concepts - 1, concepts, head=decoder(), truth={"added": concepts.argmax(1)})
 
 
-@pytest.fixture
-def truth(rng, images):
-    truth = metric_arguments(images, rng)
-    truth["points"][0] = np.nan
-    return truth
+def honest(n: int = 4000) -> ConceptPredictions:
+    """Return rows whose values are concepts, some of which are not those of the class, and noise."""
+    random = torch.Generator().manual_seed(0)
+    concepts = TABLE[torch.arange(n) % N_CLASSES] ^ torch.rand(n, N_CONCEPTS, generator=random).lt(0.2)
+    return rows(concepts + 0.2 * torch.randn(n, N_CONCEPTS, generator=random), concepts)
 
 
-#: Metrics with a score for each concept.
-OF_CONCEPTS = dict.fromkeys(
-    ("ConceptAUC", "ConceptQuality", "ConceptTaskLeakage", "InterconceptLeakage", "Monosemanticity"), N_CONCEPTS
-)
-#: Metrics that on images ask the concept model itself, and no explanation method.
-ON_IMAGES = [metric.__name__ for metric in METRICS if "importance" in inspect.signature(metric).parameters]
+def decoder() -> nn.Linear:
+    """Return a head that finds the class with the concepts."""
+    head = nn.Linear(N_CONCEPTS, N_CLASSES)
+    head.weight.data, head.bias.data = 2.0 * TABLE - 1, -TABLE.sum(1).float()
+    return head
 
 
-def on_images(truth: dict[str, Any]) -> dict[str, Any]:
-    makers = metric_makers(truth, METRICS)
-    return {name: makers[name]() for name in ON_IMAGES}
+class Thirds(nn.Module):
+    """The means of the left, the middle and the right third of an image, as maps of a channel for each."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        shown = nn.functional.adaptive_avg_pool2d(images.mean(1, keepdim=True), (1, 3))
+        return shown * torch.eye(3, dtype=shown.dtype)[:, None]
 
 
-def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> dict[str, Any]:
-    makers = metric_makers(truth, METRICS) | variant_makers(images)
-    return {name: make(**kwargs) for name, make in makers.items()}
+def thirds(points: Any, bank: Tensor | None = None) -> dict[str, Any]:
+    """Return a call with images of whose thirds one is bright, a concept each, and the places of three parts."""
+    classes = np.arange(60) % 3
+    images = np.random.default_rng(0).random((60, 1, 12, 12), dtype=np.float32)
+    for image, third in zip(images, classes, strict=True):
+        image[..., 4 * third : 4 * third + 4] += 3
+    head = nn.Linear(3, 3)
+    head.weight.data, head.bias.data = torch.eye(3), torch.zeros(3)
+    model = PostHocCBM(Thirds(), ConceptBank(torch.eye(3) if bank is None else bank), head, values="raw").eval()
+    model.absent_values = torch.zeros(3)
+    return {"model": model, "x_batch": images, "y_batch": classes, "custom_batch": {"points": np.asarray(points)}}
 
 
-def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-    x = torch.as_tensor(np.asarray(inputs)).to(next(model.parameters()).dtype).requires_grad_()
-    attributions = InputXGradient(model).attribute(x, target=torch.as_tensor(targets))
-    return (attributions.sum(1, keepdim=True) if attributions.ndim == 4 else attributions).detach().numpy()
+CENTRES = np.broadcast_to([[1.5, 5.5], [5.5, 5.5], [9.5, 5.5]], (60, 3, 2))
 
 
-def called(metric: Any, model: nn.Module, images: np.ndarray, classes: np.ndarray, **kwargs: Any) -> list[float]:
-    explained, inputs = explained_inputs(metric, model, images)
-    return metric(explained, inputs, classes, s_batch=region(len(images), SIZE), explain_func=explain, **kwargs)
+def scattered(seed: int) -> dict[str, Any]:
+    return thirds(np.random.default_rng(seed).uniform(-0.5, 11.5, (60, 3, 2)))
 
 
-def values_and_weights(model: TinyConceptModel, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    with torch.no_grad():
-        values = model.concept_predictor(torch.as_tensor(images)).numpy()
-    return values, model.head[0].weight.detach().numpy()
+def of_world(name: str, n: int = 12, seed: int = 0, explain: Any = known_truth.knows) -> tuple[Any, dict[str, Any]]:
+    """Return a metric of attributions, and a call with objects on scenes."""
+    world = World(n, seed)
+    metric, call = known_truth.metric_and_call(name, world, explain)
+    truth = metric.bound_truth
+    return metric.vary(**dict.fromkeys(truth)), {**call, "s_batch": world.masks, "custom_batch": truth}
 
 
-#: Of metrics, and of settings of one that are computed in another way.
-NAMES = [*metric_makers(ARGUMENTS, METRICS), *variant_makers(IMAGES)]
+def powers(model: Any, inputs: Any, targets: Any, **keywords: Any) -> np.ndarray:
+    """Explain each model by another power of what images show."""
+    return np.tanh(np.asarray(inputs).sum(1, keepdims=True) / 4) ** (1 + len(model.uses) % 4)
 
 
-class TestHost:
-    """Quantus's own names, calls and results."""
-
-    def test_the_shared_arguments_are_those_of_quantus(self):
-        host = list(inspect.signature(quantus.metrics.base.Metric.__init__).parameters)[1:-1]
-        assert list(typing.get_type_hints(QuantusArguments)) == list(DEFAULTS) == host
-
-    @pytest.mark.parametrize("metric", METRICS)
-    def test_constructors_take_only_the_shared_arguments(self, metric):
-        *_, last = inspect.signature(metric).parameters.values()
-        assert (last.kind, last.annotation) == (last.VAR_KEYWORD, "Unpack[QuantusArguments]")
-        own_defaults = (
-            {"normalise": True, "normalise_func": positive_percentile} if issubclass(metric, ReExplainingMetric) else {}
-        )
-        with_bar = {"display_progressbar": None} if metric is IIR else {}
-        assert metric.quantus_defaults == {**DEFAULTS, **own_defaults, **with_bar}
-
-    def test_an_unknown_argument_raises_and_names_the_nearest(self):
-        for wrong, near in (("normalize", "normalise"), ("concept_label", "concept_labels"), ("topl", "top_l")):
-            with pytest.raises(TypeError, match=rf"CEM has no argument `{wrong}`\. Did you mean `{near}`"):
-                CEM(**{wrong: 1})
-        with pytest.raises(TypeError, match=r"no argument `xyz`\. It takes concept_labels, top_l, .*progressbar"):
-            CEM(xyz=1)
-
-    @pytest.mark.parametrize("metric", METRICS)
-    def test_call_has_exactly_the_keywords_of_quantus(self, metric):
-        host = set(inspect.signature(quantus.PointingGame.__call__).parameters)
-        ours = set(inspect.signature(metric.__call__).parameters)
-        assert ours == host | {"custom_batch"}
-
-    def test_available_metrics_merge_with_those_of_quantus_without_loss(self):
-        merged = quantus.AVAILABLE_METRICS | quantus_concepts.AVAILABLE_METRICS
-        assert merged["Concepts"]["CEM"] is CEM
-        assert all(merged[category] == metrics for category, metrics in quantus.AVAILABLE_METRICS.items())
-
-    @pytest.mark.parametrize("kind", ["any concept model", "post-hoc CBM"])
-    def test_all_metrics_and_built_ins_in_one_evaluate(self, kind, model, images, truth, capsys, rng):
-        if kind == "post-hoc CBM":
-            bank = ConceptBank(model.concept_predictor.cavs)
-            level, model = model.absent_values, PostHocCBM(model.features, bank, model.head).eval()
-            model.absent_values = level
-        classes = predicted(model, images)
-        built_in = {"Sparseness": quantus.Sparseness(), "PointingGame": quantus.PointingGame()}
-        metrics = every_metric(truth, images) | built_in
-        methods = {
-            "callable": explain,
-            "Saliency": {"method": "Saliency"},
-            "array": rng.normal(size=(N, 1, SIZE, SIZE)),
-        }
-        results = quantus.evaluate(
-            metrics, methods, model, images, classes, s_batch=region(N, SIZE), explain_func_kwargs={}
-        )
-        assert "Failed to evaluate" not in capsys.readouterr().out
-        for method in ("callable", "Saliency", "array"):
-            assert len(results[method]["CGIM"]) == N_CONCEPTS
-            assert np.isfinite(results[method]["CGIM"]).any()
-            assert len(results[method]["CEM"]) == N
-            assert set(results[method]["CEM"]) <= {0.0, 0.5, 1.0}
-            # the first bird's parts are all out of sight
-            assert np.isnan(results[method]["CLM"][0])
-            assert np.isfinite(results[method]["CLM"][1:]).any()
-            assert len(results[method]["Sparseness"]) == N
-            for name in set(NAMES) - {*ON_IMAGES, "SubstitutionScore"}:
-                assert len(results[method][name]) == {**OF_CONCEPTS, "Completeness": 1}.get(name, N)
-                # an array cannot explain again
-                explained = method != "array" or not isinstance(metrics[name], ReExplainingMetric)
-                explained &= DataType.IMAGE in metrics[name].data_applicability
-                if name not in OF_SEVERAL_CLASSES:
-                    assert np.isfinite(results[method][name]).any() == explained, name
-        for name in ON_IMAGES:
-            np.testing.assert_array_equal(results["callable"][name], results["array"][name])
-
-    def test_get_params_and_interpretation(self, images, truth, capsys):
-        for name, metric in every_metric(truth, images).items():
-            assert name not in ON_IMAGES or metric.get_params["importance"] == "effect"
-            assert not {"_call", "_sums", "_measured", "_call_progress"} & set(metric.get_params)
-            assert metric.get_params["normalise_func"] is not None
-            metric.interpret_scores()
-            assert "score of 1 says" in capsys.readouterr().out
-
-    @pytest.mark.parametrize("name", NAMES)
-    def test_all_evaluation_scores_collects_and_aggregate_ignores_nan(self, name, model, images, truth):
-        classes = predicted(model, images)
-        # one that is classified wrongly
-        classes[2] = (classes[2] + 1) % N_CLASSES
-        single = every_metric(truth, images)[name]
-        scores = called(single, model, images, classes)
-        called(single, model, images, classes)
-        assert len(single.all_evaluation_scores) == 2 * len(scores)
-        assert single.undefined == int(np.isnan(scores).sum())
-        assert single.undefined > 0 or name not in ("CLM", "MCS", "IDR", "IIR")
-        aggregate = every_metric(truth, images, return_aggregate=True)[name]
-        assert called(aggregate, model, images, classes) == [pytest.approx(nanmean(scores), nan_ok=True)]
+def of_attributions(name: str, **settings: Any) -> MetricCase:
+    metric, call = of_world(name)
+    # Not those of the optimum: Quantus refuses maps of ones.
+    return MetricCase(metric, optimum=call, call=of_world(name, explain=powers)[1], **settings)
 
 
-class TestNothingIsChanged:
-    """The user's model, keywords and random numbers stay as they were."""
-
-    @pytest.mark.parametrize("name", NAMES)
-    def test_flags_gradients_hooks_and_random_state(self, name, model, images, truth):
-        classes = predicted(model, images)
-        metric = every_metric(truth, images)[name]
-        expected = called(every_metric(truth, images)[name], model, images, classes)
-        models = nn.ModuleList([model, truth["contrast_model"]])
-        models.train()
-        model.features[1].eval()
-        with untouched(models, images, classes):
-            scores = called(metric, model, images, classes)
-        # in train mode dropout and batch statistics would change the scores
-        np.testing.assert_array_equal(scores, expected)
-
-    def test_keywords_of_the_explanation_are_not_changed(self, model, images, truth):
-        values, _ = values_and_weights(model, images)
-        kwargs = {"method": "InputXGradient"}
-        explained = {"explain_func": quantus.explain, "explain_func_kwargs": kwargs, "device": "cpu"}
-        CEM(truth["concept_labels"])(model.head, values, predicted(model, images), **explained)
-        assert kwargs == {"method": "InputXGradient"}
-
-    def test_metrics_can_be_copied_and_pickled(self, truth, images):
-        for metric in every_metric(truth, images).values():
-            again = pickle.loads(pickle.dumps(copy.deepcopy(metric)))
-            assert again.get_params.keys() == metric.get_params.keys()
-        metric = CEM(np.eye(N_CONCEPTS))
-        again = pickle.loads(pickle.dumps(metric))
-        assert again(None, np.eye(N_CONCEPTS), np.zeros(N_CONCEPTS, int), np.eye(N_CONCEPTS)) == [1] * N_CONCEPTS
-
-
-class TestInvariance:
-    """No score depends on how the samples are passed."""
-
-    @pytest.mark.parametrize("name", NAMES)
-    @pytest.mark.parametrize("batch_size", [1, 5])
-    def test_batch_size(self, name, batch_size, model, images, truth):
-        classes = predicted(model, images)
-        together = called(every_metric(truth, images)[name], model, images, classes)
-        apart = called(every_metric(truth, images)[name], model, images, classes, batch_size=batch_size)
-        np.testing.assert_allclose(apart, together, rtol=1e-4, atol=1e-6)
-        assert np.isfinite(together).any() or name in OF_SEVERAL_CLASSES
-
-    @pytest.mark.parametrize("name", ON_IMAGES)
-    def test_a_model_that_does_not_share_features_scores_the_same(self, name, model, images, truth):
-        classes = predicted(model, images)
-        metric = on_images(truth)[name]
-        np.testing.assert_array_equal(metric(model, images, classes), metric(TinyConceptModel(), images, classes))
-
-    @pytest.mark.parametrize("name", NAMES)
-    def test_double_precision(self, name, model, images, truth):
-        classes = predicted(model, images)
-        single = called(every_metric(truth, images)[name], model, images, classes)
-        metric = every_metric(truth, images)[name]
-        truth["contrast_model"].double()
-        double = called(metric, SharingConceptModel(dtype=torch.float64), images, classes)
-        np.testing.assert_allclose(double, single, atol=1e-5)
-
-    def test_normalisation_is_by_sample(self, model, images, truth, rng):
-        values, _ = values_and_weights(model, images)
-        a_batch = rng.normal(size=(N, N_CONCEPTS)) * 10.0 ** np.arange(N)[:, None]
-        metric = CGIM(truth["class_concepts"], normalise=True)
-        together = metric(model.head, values, predicted(model, images), a_batch)
-        apart = metric(model.head, values, predicted(model, images), a_batch, batch_size=1)
-        np.testing.assert_allclose(together, apart)
-
-
-class TestPaperIdentities:
-    """The paper's variants are explanation methods: Gradient, the values, InputXGradient."""
-
-    @pytest.fixture
-    def explained(self, model, images):
-        values, weights = values_and_weights(model, images)
-        return values, weights, predicted(model, images)
-
-    @staticmethod
-    def through_quantus(
-        metric: Any, model: TinyConceptModel, values: np.ndarray, classes: np.ndarray
-    ) -> dict[str, list[float]]:
-        methods = {"weight": {"method": "Gradient"}, "contribution": {"method": "InputXGradient"}, "value": values}
-        results = quantus.evaluate({"metric": metric}, methods, model.head, x_batch=values, y_batch=classes)
-        return {name: scores["metric"] for name, scores in results.items()}
-
-    @pytest.mark.parametrize("top_l", [1, 3])
-    def test_cem(self, top_l, model, explained, truth, images):
-        values, weights, classes = explained
-        host = self.through_quantus(CEM(truth["concept_labels"], top_l=top_l), model, values, classes)
-        chosen = weights[classes]
-        for name, importance in {"weight": chosen, "value": values, "contribution": chosen * values}.items():
-            order = np.argsort(-importance, axis=1, kind="stable")[:, :top_l]
-            expected = np.take_along_axis(truth["concept_labels"], order, 1).mean(1)
-            np.testing.assert_allclose(host[name], expected, atol=1e-6)
-            image_view = CEM(truth["concept_labels"], top_l=top_l, importance=name)(model, images, classes)
-            np.testing.assert_allclose(image_view, expected, atol=1e-6)
-
-    @pytest.mark.parametrize("per", ["concept", "class"])
-    def test_cgim(self, per, model, explained, truth, images):
-        values, weights, classes = explained
-        host = self.through_quantus(CGIM(truth["class_concepts"], per=per), model, values, classes)
-        seen, every = np.unique(classes), np.arange(N_CLASSES)
-        assert len(seen) < N_CLASSES
-        means = np.stack([values[classes == k].mean(0) for k in seen])
-        # The weights of a linear head need no image.
-        types = {"weight": (weights, every), "value": (means, seen), "contribution": (weights[seen] * means, seen)}
-        axis = 0 if per == "concept" else 1
-        for name, (A, rows) in types.items():
-            V = truth["class_concepts"][rows]
-            expected = (A * V).sum(axis) / np.linalg.norm(A, axis=axis) / np.linalg.norm(V, axis=axis)
-            if per == "class":
-                cosine, expected = expected, np.full(N_CLASSES, np.nan)
-                expected[rows] = cosine
-            np.testing.assert_allclose(host[name], expected, atol=1e-6)
-            image_view = CGIM(truth["class_concepts"], per=per, importance=name)(model, images, classes)
-            np.testing.assert_allclose(image_view, expected, atol=1e-6)
+BY_NUMBERS = dict.fromkeys(["order_of_images", "order_of_concepts"], "it draws by the numbers of rows and columns")
+LEVELS = Levels(torch.full((N_CONCEPTS,), -1.0), torch.ones(N_CONCEPTS))
+PATCH = metrics.Patch(drawn_call()["x_batch"][0], pixel_range=(-6, 6), steps=2, tolerance=10)
+#: Whose optimum or chance is not known.
+UNKNOWN = {
+    "Locality": "it is in units of the spread of values: no optimum",
+    "Faithfulness": "no map removes all of a class, or nothing",
+    "PASTAScore": "what a scorer gives",
+    "IIR": "chance depends on the noise",
+}
+CASES = [
+    MetricCase(ConceptMass(), optimum=copied(), chance=drawn),
+    MetricCase(metrics.CEM(), optimum=copied(), chance=drawn),
+    MetricCase(metrics.CEM(top_l=2, only_correct=True, importance="contribution")),
+    MetricCase(metrics.CEM(gain=True), best=0.4, chance=drawn),
+    MetricCase(metrics.CGIM(TABLE.numpy()), optimum=rows(TABLE.float(), TABLE)),
+    MetricCase(metrics.CGIM(TABLE.numpy(), per="class", centred=True), optimum=copied(), chance=drawn, at_chance=0),
+    MetricCase(metrics.CGIM(DRAWN, importance="weight")),
+    MetricCase(metrics.CGIM(TABLE.numpy(), per="class", importance="value")),
+    MetricCase(metrics.ConceptAUC(), optimum=copied(), chance=drawn),
+    MetricCase(metrics.OracleHead(TABLE.numpy(), threshold=0.0), optimum=copied(), chance=drawn),
+    MetricCase(
+        metrics.SubstitutionScore(threshold=0.0),
+        optimum=copied(),
+        chance=lambda seed: drawn(seed, truth={"added": torch.arange(400) % N_CONCEPTS}),
+    ),
+    MetricCase(
+        metrics.CLM(alpha=3, part_of_concept=[0, 1, 2]), optimum=thirds(CENTRES), chance=scattered, call=thirds(CENTRES)
+    ),
+    MetricCase(metrics.CLM(alpha=3, part_of_concept=PARTS, top_l=2, importance="value")),
+    MetricCase(metrics.Locality(PARTS)),
+    MetricCase(
+        metrics.Locality([0, 1, 2]),
+        chance=lambda seed: thirds(CENTRES, torch.ones(3, 3)),
+        at_chance=0,
+        call=thirds(CENTRES),
+    ),
+    MetricCase(
+        metrics.ConceptSetCeiling(),
+        optimum=copied(),
+        chance=lambda seed: rows(torch.zeros(400, N_CONCEPTS), torch.zeros(400, N_CONCEPTS)),
+        at_chance=1 / N_CLASSES,
+    ),
+    MetricCase(
+        metrics.ConceptTaskLeakage(n_bins=2, n_permutations=19),
+        best=0,
+        tolerance=0.002,
+        optimum=honest(),
+        chance=drawn,
+        at_chance=0,
+        excused=BY_NUMBERS,
+    ),
+    MetricCase(
+        metrics.InterconceptLeakage(n_bins=2, n_permutations=19),
+        best=0,
+        tolerance=0.002,
+        optimum=rows(honest().values, honest().truth["concept_labels"]),
+        chance=drawn,
+        at_chance=0,
+        excused=BY_NUMBERS,
+    ),
+    MetricCase(
+        metrics.Completeness(),
+        optimum=copied(),
+        chance=drawn,
+        call={"custom_batch": {"network_classes": np.arange(30) % 4, "labels": np.arange(30) % 4}},
+    ),
+    MetricCase(
+        metrics.SparseHeadAccuracy(sizes=(1, 2), n_steps=3, n_iterations=50),
+        optimum=rows(torch.eye(4).repeat(100, 1), TABLE.repeat(100, 1)),
+        chance=drawn,
+        at_chance=1 / 4,
+        excused={"order_of_images": "its halves are the even and the odd images of each class"},
+    ),
+    MetricCase(
+        metrics.InterventionAccuracy(levels=LEVELS),
+        optimum=copied(),
+        chance=drawn,
+        at_chance=1 / 4,
+        excused=BY_NUMBERS | {"positive_factor": "levels are in units of values"},
+    ),
+    MetricCase(metrics.Faithfulness("gaussian", thresholds=(10, 30))),
+    MetricCase(metrics.Faithfulness("road", thresholds=(10, 20))),
+    MetricCase(
+        metrics.PASTAScore(
+            Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid
+        ),
+        call={"custom_batch": {"labels": None}},
+        excused={"unknown_classes": "it runs no classes of a model"},
+    ),
+    of_attributions("MCS", chance=lambda seed: of_world("MCS", 200, seed, known_truth.random)[1]),
+    of_attributions("IDR", chance=lambda seed: of_world("IDR", 200, seed, known_truth.random)[1]),
+    of_attributions("IIR"),
+    MetricCase(metrics.IIR(patch=PATCH, agreement=-1)),
+]
 
 
-def test_a_metric_at_the_head_says_what_it_needs(model, images, truth):
-    values, _ = values_and_weights(model, images)
-    classes, labels = predicted(model, images), truth["concept_labels"]
-    with pytest.raises(ValueError, match="needs argument `concept_labels`"):
-        ConceptMass()(model.head, values, classes, values)
-    for metric in (ConceptMass(labels), CEM(labels)):
-        with pytest.raises(ValueError, match=r"pass `a_batch` or `explain_func`\. With images and a concept model as"):
-            metric(model.head, values, classes)
+@parametrize_with_metrics(CASES)
+def test_contract(case: MetricCase, law: Any) -> None:
+    law(case)
 
 
-def test_zero_attributions_cost_only_their_own_scores(model, images, truth, rng):
-    values, _ = values_and_weights(model, images)
-    metrics = {"CEM": CEM(truth["concept_labels"]), "CGIM": CGIM(truth["class_concepts"])}
-    methods = {"zero": np.zeros((N, N_CONCEPTS)), "random": rng.normal(size=(N, N_CONCEPTS))}
-    with pytest.warns(UserWarning, match="'zero' failed: attributions are zero everywhere"):
-        results = quantus.evaluate(metrics, methods, model.head, values, predicted(model, images))
-    for name in metrics:
-        assert np.isnan(results["zero"][name]).all()
-        assert np.isfinite(results["random"][name]).any()
+def test_every_metric_has_a_case_with_its_optimum_and_chance() -> None:
+    for kind in [*EXPORTED, ConceptMass]:
+        cases = [case for case in CASES if type(case.metric) is kind]
+        known = any(case.optimum is not None for case in cases) and any(case.chance is not None for case in cases)
+        assert cases, kind.__name__
+        assert known != (kind.__name__ in UNKNOWN), kind.__name__
+
+
+class Wrong(ConceptMass):
+    """A metric that keeps the contract but for one thing."""
+
+    def scored(self, rows: Any, values: Tensor, **others: Any) -> Any:
+        return super().scored(rows, self.spoilt(values, rows), **others)
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        raise NotImplementedError
+
+
+class OfBatches(Wrong):
+    """Values are counted from the largest of a batch."""
+
+    def rows_of(self, *batch: Any, **settings: Any) -> Any:
+        rows = super().rows_of(*batch, **settings)
+        return rows.knowing(truth={**rows.truth, "largest": rows.values.max().expand(len(rows))})
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        return values / (1 + rows.truth["largest"]) if "largest" in rows.truth else values
+
+
+class OfOrder(Wrong):
+    """The first images count less."""
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        return values * torch.linspace(0.9, 1, len(values))
+
+
+class NeverBest(Wrong):
+    """Nothing is quite right."""
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        return 0.9 * values
+
+
+class Silent(Wrong):
+    """Zeros are undefined, and nobody is told."""
+
+    def scored(self, rows: Any, values: Tensor, **others: Any) -> Any:
+        return super().scored(rows, torch.where(values > 0, values, torch.nan), chance=others["chance"])
+
+
+class Drawing(Wrong):
+    """Draws from the global generator."""
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        return values * torch.rand(len(values))
+
+
+class OfSize(Wrong):
+    """Large importances count more."""
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        return values * rows.importance(self.importance).norm(dim=1).clamp(max=1)
+
+
+class OfNumbers(Wrong):
+    """The first concept counts less."""
+
+    def spoilt(self, values: Tensor, rows: Any) -> Tensor:
+        return values * (1 - 0.5 * rows.truth["concept_labels"][:, 0])
+
+
+class Forgiving(ConceptMass):
+    """Whatever is refused has no score."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> list[float]:
+        try:
+            return super().__call__(*arguments, **keywords)
+        except ValueError:
+            return [np.nan]
+
+
+#: The laws that a metric breaks, at least.
+BROKEN = {
+    OfBatches: {"batch_size", "updates", "merged_halves", "tables"},
+    OfOrder: {"order_of_images", "optimum"},
+    NeverBest: {"optimum", "chance"},
+    Silent: {"undefined_scores"},
+    Drawing: {"random_numbers", "nothing_is_changed"},
+    OfSize: {"positive_factor"},
+    OfNumbers: {"order_of_concepts"},
+    Forgiving: {"host", "missing_truth", "no_images", "unknown_classes"},
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_metric_that_breaks_a_law_is_named_with_it(kind: type[ConceptMass]) -> None:
+    case = MetricCase(kind(importance="value"), optimum=copied(), chance=drawn)
+    broken = {}
+    for law in LAWS.values():
+        try:
+            law(case)
+        except AssertionError as error:
+            broken[law.name] = str(error)
+    assert broken.keys() >= BROKEN[kind], broken.keys()
+    for name, message in broken.items():
+        assert message.startswith(f"{kind.__name__} breaks the law `{name}`: {LAWS[name].sentence}\n")
+
+
+def test_laws_are_on_their_page_and_cases_are_checked() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api" / "subpackages.md").read_text("utf-8")
+    assert re.findall(r"\| `(\w+)` \| (.*\.) \|", page) == [(name, law.sentence) for name, law in LAWS.items()]
+    with pytest.raises(ValueError, match=r"`excused` of CEM to name laws, optimum, .* but got speed"):
+        parametrize_with_metrics([MetricCase(metrics.CEM(), excused={"speed": "slow"})])
+    with pytest.raises(TypeError, match=r"to hold metrics, as `CEM\(\)`, but got <class"):
+        parametrize_with_metrics([metrics.CEM])
+    # A bare metric has every law that needs no data.
+    (_, params) = parametrize_with_metrics([metrics.CEM()]).args
+    assert {law.name for _, law in (param.values for param in params)} == LAWS.keys() - {"optimum", "chance"}

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torchvision
 from torch import Tensor, nn
 
 from backbone_families import clip_vit
-from captum_concepts import ConceptBank, embed, from_open_clip
+from captum_concepts import ConceptBank, embed, from_open_clip, from_torchvision
 from quantus_concepts import plot_discovered, score_discovered
 from quantus_concepts.functional import (
     bank_stability,
@@ -281,6 +282,34 @@ def test_monosemanticity_in_the_features_of_another_network(bank):
     assert chance < row(table, "monosemanticity", "random directions")["value"] < 0.6 < min(expected[:L])
     with pytest.raises(ValueError, match="`embeddings`"):
         score_discovered(Given(), bank, IMAGES, embeddings=others[1:])
+
+
+def test_networks_without_a_relu():
+    # The same concepts, turned so that activations have both signs.
+    turn = torch.linalg.qr(torch.randn(D, D, generator=DRAWN)).Q
+    images = torch.einsum("ndhw,de->nehw", IMAGES, turn)
+    with pytest.warns(UserWarning, match="clusters"):
+        bank = ConceptBank.from_activations(Given(), images, L)
+    table = score_discovered(Given(), bank, images, linear(PLANTED @ turn), n_splits=2)
+    for metric in ("stability over halves", "stability over seeds"):
+        assert row(table, metric)["value"] > 0.9
+        assert beats(table, metric, "random directions") == 1
+    assert row(table, "explained variance")["value"] > 0.7
+    assert beats(table, "explained variance", "random directions") == 1
+    assert row(table, "predictions kept after deletion", l=1)["value"] < 0.1
+    assert beats(table, "share of the logit drop", "random order", l=1) == 1
+
+
+@pytest.mark.parametrize("family", ["convnext_tiny", "efficientnet_b0", "vit_b_32"])
+def test_the_structure_of_torchvision_networks_without_a_relu(family):
+    torch.manual_seed(0)
+    settings = {"image_size": 64} if family == "vit_b_32" else {}
+    network = getattr(torchvision.models, family)(num_classes=5, **settings).eval()
+    images = torch.rand(6, 3, 64, 64, generator=DRAWN)
+    with pytest.warns(UserWarning, match="clusters"):
+        bank = ConceptBank.from_activations(from_torchvision(network), images, 3)
+    table = score_discovered(from_torchvision(network), bank, images, n_splits=1, n_banks=2)
+    assert np.isfinite(table[table["metric"].str.startswith(("stability", "explained"))]["value"]).all()
 
 
 def test_undefined_with_a_reason(bank):

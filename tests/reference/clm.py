@@ -144,3 +144,26 @@ def clm(hits, top_l):
         defined = [value for value in row[:top_l] if not math.isnan(value)]
         scores.append(sum(defined) / len(defined) if defined else math.nan)
     return np.array(scores)
+
+
+def region_scores(cells, mask):
+    """IoU, energy inside and pointing game of a map, pixel by pixel; None without a marked pixel."""
+    mask = np.asarray(mask, dtype=bool)
+    image, marked = upsample(cells, mask.shape), int(mask.sum())
+    if not marked:
+        return None
+    low, high = image.min(), image.max()
+    if low == high:
+        return (marked / mask.size,) * 3
+    last = sorted(image.ravel(), reverse=True)[marked - 1]
+    both = either = ours = tops = 0
+    inside = everywhere = 0.0
+    for value, is_marked in zip(image.ravel(), mask.ravel(), strict=True):
+        named = value >= last and value > low
+        both += named and is_marked
+        either += named or is_marked
+        everywhere += value - low
+        inside += (value - low) * is_marked
+        tops += value == high
+        ours += value == high and is_marked
+    return both / either, inside / everywhere, ours / tops

@@ -243,7 +243,7 @@ def test_tables_of_score_concepts_give_both_kinds_of_cgim(tmp_path: Path) -> Non
         }
         rows = predict_concepts({name: model}, [(features, labels, present)], **settings)
         kinds = settings["metrics"].explanations
-        importances[name] = torch.stack([class_means(rows[name], kind, 4)[0] for kind in kinds])
+        importances[name] = torch.stack([class_means(rows[name], kind, 4)[0][0] for kind in kinds])
         tables[name] = score_predictions(rows, settings["metrics"], per_image=True)
         tables[name].to_csv(tmp_path / f"{name}.csv", index=False)
     # Pandas reads an empty text as NaN, in which two tables agree.

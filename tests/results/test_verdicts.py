@@ -72,6 +72,7 @@ def test_a_model_is_judged_by_its_own_concepts():
             "moves with the zero of the values",
         ),
         ({"metric": "negative first"}, "neither more nor less is better"),
+        ({"metric": "coverage", "explanation": "effect"}, "neither more nor less is better"),
         ({"low": math.nan, "high": math.nan}, "no interval"),
         ({"random_low": math.nan, "random_high": math.nan}, "no random banks"),
         ({"value": math.nan}, "undefined"),
@@ -113,13 +114,16 @@ def test_cgim_has_a_second_range():
         assert judged(own, shuffled | {"high": 0.87} | other)[0] == ("above", "random banks alone")
 
 
-@pytest.mark.parametrize("metric", ["CLM", "part specificity"])
-def test_places_have_to_be_above_the_mean_place_of_their_part(metric):
+@pytest.mark.parametrize(
+    ("metric", "place"),
+    [("CLM", "place"), ("part specificity", "place"), ("region IoU", "region"), ("energy inside", "region")],
+)
+def test_places_have_to_be_above_the_mean_place_of_their_part(metric, place):
     own = row(metric, 0.9, explanation="effect", alpha=1.0)
-    prior = own | {"what": "baseline", "baseline": "mean place of the part", "random_low": math.nan}
+    prior = own | {"what": "baseline", "baseline": f"mean {place} of the part", "random_low": math.nan}
     assert judged(own) == [("above", "")]
     assert judged(own, prior | {"value": 0.8})[0] == ("above", "")
-    assert judged(own, prior | {"value": 0.86})[0] == ("within", "mean place of the part: to 0.86")
+    assert judged(own, prior | {"value": 0.86})[0] == ("within", f"mean {place} of the part: to 0.86")
     assert judged(own, prior | {"value": 0.86, "alpha": 3.0})[0] == ("above", "")
 
 

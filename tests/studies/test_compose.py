@@ -16,7 +16,9 @@ from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.studies._kit import image_set
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.compose.command import compose
+from quantus_concepts.studies.compose import COMMANDS
+
+compose = COMMANDS["compose"]
 
 
 @pytest.fixture

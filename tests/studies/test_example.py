@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 
 import example_study
-from example_study import presence
+from example_study import COMMANDS
 
 
 def test_the_example_of_a_study_makes_its_files_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    presence = COMMANDS["benchmark presence"]
     settings = {"n_train": 60, "n_test": 20, "device": "cpu", "progress": False, "out": tmp_path / "presence"}
     with monkeypatch.context() as patched:
         patched.setattr(example_study, "write_report", lambda *_: pytest.fail("killed here"))

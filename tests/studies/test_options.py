@@ -16,6 +16,7 @@ from quantus_concepts.studies._kit.options import (
     require,
     torch_device,
 )
+from quantus_concepts.studies._kit.painted import Painted, read_painted
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 
 
@@ -53,6 +54,15 @@ def test_options_that_have_no_effect_and_those_that_are_missing_are_named():
     with pytest.raises(ValueError, match="`--device`"):
         torch_device("cuda:99")
     assert torch_device("auto").type in ("cpu", "cuda")
+
+
+def test_painted_birds_are_those_of_the_study_but_for_the_keys_given(capsys):
+    usual = Painted(n_train=1200, n_concepts=40)
+    assert read_painted("n_classes=5, n_test=7", usual) == Painted(n_train=1200, n_test=7, n_classes=5, n_concepts=40)
+    assert read_painted("n_classes=5") == Painted(n_classes=5)
+    for study, number in (("substitution", 1200), ("concepts", 2400)):
+        assert main(["benchmark", study, "--painted", "help"]) == 0
+        assert f"n_train={number}  Training images." in capsys.readouterr().out
 
 
 def test_normalisation_is_given_whole_or_not_at_all():

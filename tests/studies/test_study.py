@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -40,13 +40,20 @@ class Counting(Settings):
     def idle(self) -> tuple[str, tuple[str, ...]]:
         return "when all is skipped", ("n_steps",) if self.fast else ()
 
-    def run(self, folder: RunFolder) -> None:
-        folder.write("count.txt", f"{self.what} {self.n_steps} {self.place}")
+
+def run(settings: Counting, folder: RunFolder) -> None:
+    if settings.what == "missing":
+        raise ValueError("There is no such thing.")
+    with folder:
+        folder.write("count.txt", f"{settings.what} {settings.n_steps} {settings.place}")
+
+
+count = command_of(Counting, run)
 
 
 def call(*words: str) -> object:
     app = typer.Typer()
-    app.command()(command_of(Counting))
+    app.command()(count)
     return CliRunner().invoke(app, words)
 
 
@@ -78,41 +85,43 @@ def test_help_has_the_shown_options_in_the_order_of_the_fields(monkeypatch):
     assert "--out" in text
     assert "--device" not in text
     assert "--fast" not in text
-    assert kit.hidden_options(command_of(Counting)) == ["--overwrite", "--fast", "--device"]
+    assert kit.hidden_options(count) == ["--overwrite", "--fast", "--device"]
     # The types that studies share are not changed.
     assert not kit.Device.__metadata__[0].hidden
 
 
 def _app() -> typer.Typer:
     app = typer.Typer(add_completion=False)
-    app.command()(command_of(Counting))
+    app.command()(count)
     return app
 
 
 def test_options_without_an_effect_are_refused_if_given_and_not_listed():
     assert "n steps" not in Counting(what="a", fast=True).listed()
     with pytest.raises(ValueError, match="`--n-steps` has no effect when all is skipped"):
-        command_of(Counting)(what="a", fast=True, n_steps=3)
+        count(what="a", fast=True, n_steps=3)
     assert Counting(what="a", n_steps=3).listed()["n steps"] == "3"
 
 
 def test_settings_that_are_refused_write_nothing_and_keep_an_earlier_run(tmp_path):
     out = tmp_path / "out"
-    settings = Counting(what="birds", out=out)
-    assert settings.execute() == out
-    refused = command_of(Counting)
-    for changed, reason in (({"what": "nothing"}, "Expected"), ({"fast": True, "n_steps": 3}, "no effect")):
+    assert count(what="birds", out=out) == out
+    refused = {"what": "nothing"}, {"fast": True, "n_steps": 3}, {"what": "missing"}
+    for changed, reason in zip(refused, ("Expected", "no effect", "no such thing"), strict=True):
         with pytest.raises(ValueError, match=reason):
-            refused(**(settings.options() | changed | {"overwrite": True}))
+            count(**({"what": "birds", "out": out, "overwrite": True} | changed))
         assert (out / "count.txt").read_text() == "birds 2 cpu"
     with pytest.raises(ValueError, match="holds another run"):
-        replace(settings, n_steps=5).execute()
-    replace(settings, n_steps=5, overwrite=True).execute()
+        count(what="birds", out=out, n_steps=5)
+    count(what="birds", out=out, n_steps=5, overwrite=True)
     assert (out / "count.txt").read_text() == "birds 5 cpu"
 
 
-def test_a_new_folder_is_made_where_none_is_named(tmp_path, monkeypatch):
+def test_a_new_folder_is_made_where_none_is_named_and_a_command_may_write_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = Counting(what="birds").execute()
+    path = count(what="birds")
     assert path.parent == Path("reports")
     assert (path / "count.txt").exists()
+    elsewhere = command_of(Counting, lambda settings, folder: tmp_path / "here")
+    assert elsewhere(what="birds", out=tmp_path / "there") == tmp_path / "here"
+    assert not (tmp_path / "there").exists()

@@ -242,7 +242,7 @@ class CaptumExplainer:
                 settings["target"] = chosen.to(place, copy=True)
             with (
                 evaluation_mode(model, explained),
-                tensor_outputs(explained, chosen if "target" in settings else None),
+                tensor_outputs(explained),
                 seeded_generators(place, self.seed),
                 _without_chatter(),
             ):

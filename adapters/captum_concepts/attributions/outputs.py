@@ -1,10 +1,10 @@
-"""Bring inputs, outputs and targets into the form that Captum needs, and clarify its errors."""
+"""Bring inputs, outputs and targets into the form that Captum needs."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -18,27 +18,18 @@ Targets = int | str | Tensor | np.ndarray | Sequence[float] | Sequence[str] | Se
 
 
 @contextmanager
-def tensor_outputs(model: object, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
-    """Let a module return the tensor that `tensor_output` finds; an error names a target that is no output."""
-    outputs: list[Any] = []
+def tensor_outputs(model: object) -> Iterator[None]:
+    """Let a module return the tensor that `tensor_output` finds."""
 
     def unwrap_output(_module: nn.Module, _inputs: Any, output: Any) -> Tensor | None:
-        try:
-            outputs[:] = [tensor_output(output)]
-        except TypeError:
-            # Methods that only look at a layer do not need it.
-            outputs[:] = [output]
-            return None
-        return outputs[0]
+        # Methods that only look at a layer need no output.
+        with suppress(TypeError):
+            return tensor_output(output)
+        return None
 
     handle = model.register_forward_hook(unwrap_output) if isinstance(model, nn.Module) else None
     try:
         yield
-    except (RuntimeError, IndexError, AssertionError, TypeError, AttributeError) as error:
-        better = _explain_error(error, type(model).__name__, outputs, targets, name)
-        if better is None:
-            raise
-        raise better from error
     finally:
         if handle is not None:
             handle.remove()
@@ -106,24 +97,3 @@ def check_targets(targets: Tensor, n_outputs: int | None, name: str = "target") 
             f"Expected argument `{name}` to hold indices of outputs from 0{end}, but got {int(targets[place])} at "
             f"{place}."
         )
-
-
-def _explain_error(
-    error: Exception, model: str, outputs: list[Any], targets: Tensor | None, name: str
-) -> Exception | None:
-    """Return a clearer error in place of one of torch or Captum; None if that is clear enough."""
-    output = outputs[0] if outputs else None
-    try:
-        if outputs and not isinstance(output, Tensor):
-            tensor_output(output, model)
-        if isinstance(output, Tensor) and output.ndim == 2 and targets is not None:
-            check_targets(targets, output.shape[1], name)
-    except (TypeError, ValueError) as reason:
-        return reason
-    raised_by_choice = targets is not None and isinstance(error, AssertionError | IndexError)
-    if isinstance(output, Tensor) and output.ndim != 2 and raised_by_choice:
-        return ValueError(
-            f"Expected {model} to return outputs (N, K), of which argument `{name}` chooses one, but got shape "
-            f"{tuple(output.shape)}. Leave the targets out, or wrap the model."
-        )
-    return None

@@ -14,15 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, extra_arguments, input_tensors
-from captum_concepts.support.checks import (
-    check_axes,
-    check_choice,
-    check_finite,
-    check_range,
-    check_shape,
-    check_whole,
-    to_tensor,
-)
+from captum_concepts.support import checks
 from captum_concepts.support.running import evaluation_mode, progress, tensor_output, without_autocast
 from captum_concepts.texts import describe, show_value
 
@@ -44,7 +36,7 @@ class RandomMasks:
         pair = (cells, cells) if isinstance(cells, int) else tuple(cells)
         if len(pair) != 2:
             raise ValueError(f"Expected argument `cells` to be a whole number or two but got {cells!r}.")
-        s1, s2 = (check_whole("cells", number, 2, side) for number, side in zip(pair, size, strict=True))
+        s1, s2 = (checks.check_whole("cells", number, 2, side) for number, side in zip(pair, size, strict=True))
         generator = torch.Generator().manual_seed(seed)
         grids = (torch.rand(n_masks, s1, s2, generator=generator) < p).float()
         rows, columns = (
@@ -203,11 +195,11 @@ class SteeredRISE(Attribution):
             are not in [0, 1], or outputs are no probabilities where they have to be.
         """
         images = _check_image(inputs)
-        check_range("lam", lam, 0, 1)
-        check_range("p", p, 0, 1, open_low=True)
-        check_whole("n_masks", n_masks, 1)
-        check_whole("batch_size", batch_size, 1)
-        check_choice("activation", activation, ACTIVATIONS)
+        checks.check_range("lam", lam, 0, 1)
+        checks.check_range("p", p, 0, 1, open_low=True)
+        checks.check_whole("n_masks", n_masks, 1)
+        checks.check_whole("batch_size", batch_size, 1)
+        checks.check_choice("activation", activation, ACTIVATIONS)
         n, channels, height, width = images.shape
         if lam > 0 and self.score_func is None:
             raise ValueError(
@@ -280,7 +272,7 @@ def _check_image(inputs: Any) -> Tensor:
             "takes as `additional_forward_args`."
         )
     images: Tensor = tensors[0].detach()
-    check_axes(inputs=(images, "N C H W"))
+    checks.check_axes(inputs=(images, "N C H W"))
     if not images.is_floating_point():
         raise ValueError(
             f"Expected argument `inputs` to be of a floating-point dtype but got {images.dtype}. Convert it with "
@@ -293,11 +285,11 @@ def _as_baselines(baselines: Any, images: Tensor) -> Tensor:
     """Return what is seen in the place of hidden pixels, (1 or N, C, H, W) or a number (1,)."""
     if isinstance(baselines, tuple) and len(baselines) == 1:
         (baselines,) = baselines
-    values = to_tensor("baselines", baselines).to(images.device, images.dtype)
-    check_finite("baselines", values)
+    values = checks.to_tensor("baselines", baselines).to(images.device, images.dtype)
+    checks.check_finite("baselines", values)
     if values.ndim:
         n = len(images) if len(values) != 1 else 1
-        check_shape("baselines", values, ("N", "C", "H", "W"), (n, *images.shape[1:]))
+        checks.check_shape("baselines", values, ("N", "C", "H", "W"), (n, *images.shape[1:]))
     return values if values.ndim else values[None]
 
 

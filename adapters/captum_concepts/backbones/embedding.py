@@ -12,17 +12,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from captum_concepts.backbones.backbone import Backbone, factory_of
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
+from captum_concepts.support import running
 from captum_concepts.support.checks import check_shape, to_class_indices, to_presence
-from captum_concepts.support.running import (
-    device_of,
-    evaluation_mode,
-    first_floating,
-    floating_images,
-    keep_generators,
-    progress,
-    to_model,
-    warn_user,
-)
 from captum_concepts.texts import in_one_line
 
 T = TypeVar("T")
@@ -117,19 +108,23 @@ def embed_batches(
     width: int | None = None,
 ) -> Embeddings:
     """Do the work of `embed`, insisting on the first items of each batch, and on a width of the embeddings."""
-    reference = first_floating(features)
+    reference = running.first_floating(features)
     rows: list[Tensor] = []
     labels: list[Tensor] = []
     concepts: list[Tensor] = []
     # A loader draws a seed for its workers, and often its order, from the global generator.
-    with keep_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
-        batches = progress(as_loader(loader), "Embedding images", show=display_progressbar, leave=True)
+    with (
+        running.keep_generators(running.device_of(features)),
+        running.evaluation_mode(features, pooling),
+        torch.no_grad(),
+    ):
+        batches = running.progress(as_loader(loader), "Embedding images", show=display_progressbar, leave=True)
         for batch in stacked(batches):
             items = _check_batch(batch, required)
-            images = floating_images(items["images"])
+            images = running.floating_images(items["images"])
             if not rows:
                 _warn_of_levels(images, pooling.normalisation)
-            images = images if reference is None else to_model(features, images)
+            images = images if reference is None else running.to_model(features, images)
             output = _run_backbone(features, images)
             if not rows and pooling.pool == "mean":
                 _warn_of_logits(features, output)
@@ -228,13 +223,13 @@ def _warn_of_levels(images: Tensor, normalisation: tuple[Sequence[float], Sequen
     # In a normalised image everything darker than the mean is negative.
     if highest <= 1 and images.amin() < highest and normalisation is not None and min(normalisation[0]) > 0:
         mean, deviation = ([round(float(number), 3) for number in values] for values in normalisation)
-        warn_user(
+        running.warn_user(
             f"Images of the first batch lie in 0 to 1: they seem not to be normalised, though the model wants a mean "
             f"of {mean} and a deviation of {deviation} taken out. `Backbone.normalise` does, and so does the model's "
             "own transform or processor."
         )
     if highest > 50:
-        warn_user(
+        running.warn_user(
             f"Images of the first batch reach {highest:.0f}: they seem to hold levels of 0 to 255. Give "
             "what the network was trained on, in general levels divided by 255 and normalised."
         )
@@ -249,7 +244,7 @@ def _warn_of_logits(features: nn.Module, output: Any) -> None:
     # Models of transformers give an object.
     output = getattr(output, "logits", output)
     if type(last) is nn.Linear and getattr(output, "shape", ())[1:] == (last.out_features,):
-        warn_user(
+        running.warn_user(
             f"Argument `features` (or `backbone`) is run to its last layer, the linear {name!r}, whose "
             f"{last.out_features} outputs are taken for the embedding. If they are class logits, cut the network: "
             f"`{factory_of(features) or 'from_torchvision'}(model)`, or `LayerFeatures(model, layer)` with the last "

@@ -7,18 +7,9 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from captum_concepts.backbones import pools
 from captum_concepts.backbones.backbone import Backbone, is_family, own_normalisation, refusal, square, unwrap, width
 from captum_concepts.backbones.families_timm import from_timm
-from captum_concepts.backbones.pools import (
-    AttentionPool,
-    Channels,
-    Matrix,
-    MeanThen,
-    Projected,
-    TokenPool,
-    token_backbone,
-    with_class_token,
-)
 
 _KNOWN = ("VisionTransformer", "ModifiedResNet", "TimmModel")
 
@@ -85,7 +76,7 @@ class ClipTokens(nn.Module):
         """Return the tokens of images (N, 3, H, W)."""
         tower: Any = self
         patches = tower.conv1(images).flatten(2).transpose(1, 2)
-        tokens = with_class_token(tower.class_embedding, patches)
+        tokens = pools.with_class_token(tower.class_embedding, patches)
         tokens = tokens + tower.positional_embedding.to(tokens.dtype)
         return tower.transformer(tower.ln_pre(tower.patch_dropout(tokens)))
 
@@ -93,15 +84,15 @@ class ClipTokens(nn.Module):
 def _vit(tower: Any) -> Backbone:
     if tower.attn_pool is not None or tower.pool_type not in ("tok", "avg"):
         raise refusal(tower, "open_clip", _KNOWN, "with an attentional pooler or none")
-    project: nn.Module = nn.Identity() if tower.proj is None else Matrix(tower.proj)
+    project: nn.Module = nn.Identity() if tower.proj is None else pools.Matrix(tower.proj)
     before: nn.Module = tower.ln_post
     after = project
     if tower.final_ln_after_pool:
         before, after = nn.Identity(), nn.Sequential(tower.ln_post, project)
     mean_from = 1 if tower.pool_type == "avg" else None
-    pool = TokenPool(before, after, prefix=1, grid=tuple(tower.grid_size), mean_from=mean_from)
+    pool = pools.TokenPool(before, after, prefix=1, grid=tuple(tower.grid_size), mean_from=mean_from)
     channels = width(tower.ln_post) if tower.proj is None else int(tower.proj.shape[1])
-    return token_backbone(ClipTokens(tower), pool, channels)
+    return pools.token_backbone(ClipTokens(tower), pool, channels)
 
 
 def _resnet(tower: Any) -> Backbone:
@@ -111,7 +102,7 @@ def _resnet(tower: Any) -> Backbone:
             features.add_module(name, child)
     if tower.attnpool is None:
         raise refusal(tower, "open_clip", _KNOWN, "without its attention pool")
-    pool = AttentionPool(tower.attnpool)
+    pool = pools.AttentionPool(tower.attnpool)
     return Backbone(features, pool, pool.maps, width(tower.attnpool.c_proj))
 
 
@@ -124,10 +115,10 @@ def _timm(tower: Any) -> Backbone:
         return trunk
     channels = width(projection)
     if not isinstance(trunk.pool, str):
-        pool: Projected | MeanThen = Projected(cast("nn.Module", trunk.pool), projection)
+        pool: pools.Projected | pools.MeanThen = pools.Projected(cast("nn.Module", trunk.pool), projection)
     elif all(isinstance(layer, nn.Linear) for layer in projection):
         # A linear projection of the mean is the mean of the projections.
-        return Backbone(nn.Sequential(trunk.features, Channels(projection)), "mean", None, channels)
+        return Backbone(nn.Sequential(trunk.features, pools.Channels(projection)), "mean", None, channels)
     else:
-        pool = MeanThen(nn.Identity(), projection)
+        pool = pools.MeanThen(nn.Identity(), projection)
     return Backbone(trunk.features, pool, pool.maps, channels)

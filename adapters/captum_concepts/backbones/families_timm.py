@@ -8,15 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import (
-    Backbone,
-    as_model,
-    is_family,
-    own_normalisation,
-    refusal,
-    shared_copy,
-    square,
-)
+from captum_concepts.backbones import backbone
 from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, check_square, token_backbone
 
 _KNOWN = (
@@ -34,7 +26,7 @@ _HEAD = ("global_pool", "fc", "classifier", "head", "head_drop", "fc_norm", "att
 _AVERAGE = ("avg", "fastavg", "fast")
 
 
-def from_timm(model: nn.Module | str) -> Backbone:
+def from_timm(model: nn.Module | str) -> backbone.Backbone:
     """Cut a timm classifier before its pooling.
 
     The embedding is ``model.forward_head(model.forward_features(images), pre_logits=True)`` in eval mode.
@@ -72,12 +64,12 @@ def from_timm(model: nn.Module | str) -> Backbone:
     # Imported here, since loading it is slow and other libraries' models do not need it.
     from timm import create_model, is_model, list_models, models
 
-    model = as_model(model, "timm", is_model, list_models, partial(create_model, pretrained=False))
+    model = backbone.as_model(model, "timm", is_model, list_models, partial(create_model, pretrained=False))
     for name in _KNOWN:
-        if is_family(model, getattr(models, name)):
+        if backbone.is_family(model, getattr(models, name)):
             cut = _tokens(model) if name in ("VisionTransformer", "Eva") else _convolutional(model)
             return replace(cut, **_read_config(model))
-    raise refusal(model, "timm", _KNOWN)
+    raise backbone.refusal(model, "timm", _KNOWN)
 
 
 def _read_config(model: Any) -> dict[str, Any]:
@@ -85,9 +77,9 @@ def _read_config(model: Any) -> dict[str, Any]:
     config = getattr(model, "pretrained_cfg", None) or {}
     name = ".".join(filter(None, (config.get("architecture"), config.get("tag"))))
     return {
-        "normalisation": own_normalisation(model),
+        "normalisation": backbone.own_normalisation(model),
         "source": f"timm:{name}" if name else None,
-        "image_size": square(tuple(config.get("input_size", ()))[1:]),
+        "image_size": backbone.square(tuple(config.get("input_size", ()))[1:]),
     }
 
 
@@ -96,7 +88,7 @@ class Trunk(nn.Module):
 
     def __init__(self, model: nn.Module, channels_last: bool = False, any_size: bool = False) -> None:
         super().__init__()
-        self.model: Any = shared_copy(model, without=_HEAD)
+        self.model: Any = backbone.shared_copy(model, without=_HEAD)
         self.channels_last = channels_last
         self.any_size = any_size
 
@@ -108,25 +100,25 @@ class Trunk(nn.Module):
         return features.permute(0, 3, 1, 2) if self.channels_last else features
 
 
-def _convolutional(model: Any) -> Backbone:
+def _convolutional(model: Any) -> backbone.Backbone:
     from timm.layers.classifier import ClassifierHead, NormMlpClassifierHead
 
     head = getattr(model, "head", None)
     if head is not None and not isinstance(head, ClassifierHead | NormMlpClassifierHead):
-        raise refusal(model, "timm", _KNOWN, f"with a head of type {type(head).__name__}")
+        raise backbone.refusal(model, "timm", _KNOWN, f"with a head of type {type(head).__name__}")
     pooling = model.global_pool if head is None else head.global_pool
     kind = getattr(pooling, "pool_type", type(pooling).__name__)
     if kind not in _AVERAGE:
-        raise refusal(model, "timm", _KNOWN, f"with global pooling {kind!r} instead of 'avg'")
+        raise backbone.refusal(model, "timm", _KNOWN, f"with global pooling {kind!r} instead of 'avg'")
     trunk = Trunk(model, channels_last=getattr(head, "input_fmt", "NCHW") == "NHWC")
     channels = int(model.head_hidden_size)
     if isinstance(head, NormMlpClassifierHead):
         pool = MeanThen(head.norm, head.pre_logits)
-        return Backbone(trunk, pool, pool.maps, channels)
-    return Backbone(trunk, "mean", None, channels)
+        return backbone.Backbone(trunk, pool, pool.maps, channels)
+    return backbone.Backbone(trunk, "mean", None, channels)
 
 
-def _tokens(model: Any) -> Backbone:
+def _tokens(model: Any) -> backbone.Backbone:
     from timm.layers.attention_pool import AttentionPoolLatent
 
     any_size = bool(model.dynamic_img_size)
@@ -141,10 +133,10 @@ def _tokens(model: Any) -> Backbone:
     start = 0 if with_prefix else prefix
     if attention is not None:
         if not isinstance(attention, AttentionPoolLatent) or attention.pos_embed is not None:
-            raise refusal(model, "timm", _KNOWN, f"with pooling by {type(attention).__name__}")
+            raise backbone.refusal(model, "timm", _KNOWN, f"with pooling by {type(attention).__name__}")
         pool = LatentPool(attention, model.fc_norm, prefix, start, grid)
-        return Backbone(trunk, pool, pool.maps, channels)
+        return backbone.Backbone(trunk, pool, pool.maps, channels)
     if model.global_pool not in ("token", "avg"):
-        raise refusal(model, "timm", _KNOWN, f"with global pooling {model.global_pool!r}")
+        raise backbone.refusal(model, "timm", _KNOWN, f"with global pooling {model.global_pool!r}")
     mean_from = start if model.global_pool == "avg" else None
     return token_backbone(trunk, TokenPool(nn.Identity(), model.fc_norm, prefix, grid, mean_from), channels)

@@ -10,14 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts.support.files import (
-    list_some,
-    load_torch_file,
-    non_file_kind,
-    reason_of,
-    require_safe_torch,
-    shorten,
-)
+from captum_concepts.support import files
 
 #: Keys under which checkpoints have the weights.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -28,12 +21,12 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     header: dict[str, str] = {}
     is_torch = path.suffix != ".safetensors"
     if is_torch:
-        require_safe_torch(path)
+        files.require_safe_torch(path)
     try:
-        if kind := non_file_kind(path):
+        if kind := files.non_file_kind(path):
             raise ValueError(f"it is {kind}")
         if is_torch:
-            state = load_torch_file(path)
+            state = files.load_torch_file(path)
         else:
             with safe_open(path, framework="pt") as file:
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -41,8 +34,8 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except Exception as error:  # each kind of wrong file fails in its own way
         # Without the cause, whose message recommends to unpickle the file.
         raise ValueError(
-            f"{path} holds no weights that can be read safely ({reason_of(error)}). It may be cut short. Expected a "
-            ".safetensors file, or a state dict written by torch.save (read with weights_only=True)."
+            f"{path} holds no weights that can be read safely ({files.reason_of(error)}). It may be cut short. "
+            "Expected a .safetensors file, or a state dict written by torch.save (read with weights_only=True)."
         ) from None
     for name in WRAPPERS:
         if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
@@ -67,11 +60,11 @@ def load_weights(network: nn.Module, path: Path) -> None:
     try:
         missing, unexpected = network.load_state_dict(state, strict=False)
     except RuntimeError as error:
-        raise ValueError(f"The weights in {path} do not fit {kind}: {shorten(error)}") from error
+        raise ValueError(f"The weights in {path} do not fit {kind}: {files.shorten(error)}") from error
     # Counters of batch norm are left out by some files and matter only in training.
     missing = [name for name in missing if not name.endswith("num_batches_tracked")]
     titles = (("missing:", missing), ("not of this network:", unexpected))
-    if problems := [f"{title} {list_some(names)}" for title, names in titles if names]:
+    if problems := [f"{title} {files.list_some(names)}" for title, names in titles if names]:
         raise ValueError(f"The weights in {path} do not fit {kind}: {'; '.join(problems)}.")
 
 

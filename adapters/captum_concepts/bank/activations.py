@@ -1,4 +1,4 @@
-"""Concept directions without labels: a non-negative factorisation of activations."""
+"""Concept directions without labels: a factorisation of activations, or the centres of their clusters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
-from captum_concepts.bank.files import BankContents
+from captum_concepts.support import running
 from captum_concepts.support.checks import check_finite, check_whole, to_tensor
-from captum_concepts.support.running import evaluation_mode, floating_images, keep_numpy_state, to_model
+from captum_concepts.support.running import import_sklearn, keep_numpy_state, warn_user
 
 if TYPE_CHECKING:
     from captum_concepts.backbones.backbone import Backbone
 
 #: Largest number of places of the maps, drawn evenly over images.
 MAX_PLACES = 50_000
+#: How directions are found: for activations of at least 0, and for those of any sign.
+NMF, KMEANS = "nmf", "kmeans"
+METHODS = (NMF, KMEANS)
 
 
 def fit_activations(
@@ -30,16 +33,22 @@ def fit_activations(
     maps: Maps | None,
     batch_size: int,
     seed: int,
-) -> BankContents:
-    """Factorise the activations of images into directions, with boundaries through the mean embedding."""
+) -> dict[str, Any]:
+    """Find directions in the activations of images, with boundaries through the mean embedding."""
     check_whole("n_concepts", n_concepts, 1)
     features, pooling = resolve_stages(backbone, pool, maps, "backbone")
     places, embeddings, _ = activations(features, pooling, images, batch_size)
     check_finite("images", places)
-    cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
+    method = NMF if (places >= 0).all() else KMEANS
+    if method == KMEANS:
+        warn_user(
+            "Some activations are below 0, as those of a network without a ReLU: the directions lead to the centres of "
+            "clusters (K-means), in place of a non-negative factorisation."
+        )
+    cavs = nn.functional.normalize(factorise(places, n_concepts, seed, method), dim=1)
     names = [f"concept {number}" for number in range(1, n_concepts + 1)]
-    settings = {"method": "nmf", "seed": int(seed), "places": len(places)}
-    return BankContents({"cavs": cavs, "intercepts": -cavs @ embeddings.mean(0)}, names, settings)
+    settings = {"method": method, "seed": int(seed), "places": len(places)}
+    return {"cavs": cavs, "intercepts": -cavs @ embeddings.mean(0), "names": names, "settings": settings}
 
 
 class Activations(NamedTuple):
@@ -58,10 +67,10 @@ def activations(
     in_memory = isinstance(images, Tensor | np.ndarray)
     batches = to_tensor("images", images).split(batch_size) if in_memory else images
     places, embeddings = [], []
-    with evaluation_mode(features, pooling):
+    with running.evaluation_mode(features, pooling):
         for batch in batches:
-            pixels = floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
-            output = features(to_model(features, pixels))
+            pixels = running.floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
+            output = features(running.to_model(features, pixels))
             maps = pooling.feature_maps(output)
             places.append(maps.flatten(2).transpose(1, 2).flatten(0, 1).float().cpu())
             embeddings.append(pooling(output, None).float().cpu())
@@ -75,21 +84,24 @@ def activations(
     return Activations(all_places[::stride], all_embeddings, owners[::stride])
 
 
-def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
-    """Return directions (L, d) of a non-negative matrix factorisation of places (n, d)."""
-    if (places < 0).any():
-        raise ValueError(
-            "Expected activations of at least 0, as after a ReLU, for method='nmf' but some are negative. Cut the "
-            "network behind a ReLU."
-        )
+def factorise(places: Tensor, n_concepts: int, seed: int, method: str) -> Tensor:
+    """Return directions (L, d) of places (n, d).
+
+    Those of a non-negative matrix factorisation, or from the mean to the centre of each cluster of K-means: of
+    activations of any sign 0 means nothing.
+    """
     if n_concepts > min(places.shape):
         raise ValueError(
             f"Expected argument `n_concepts` to be at most {min(places.shape)}, the rank of the activations, but got "
             f"{n_concepts}."
         )
-    # Loading it takes a while, and few need it.
-    from sklearn.decomposition import NMF
-
     with keep_numpy_state():
-        model = NMF(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
-    return torch.from_numpy(model.components_).to(places)
+        if method == KMEANS:
+            centred = (places - places.mean(0)).numpy()
+            kmeans = import_sklearn("cluster").KMeans
+            directions = kmeans(n_concepts, n_init=1, random_state=seed).fit(centred).cluster_centers_
+        else:
+            nmf = import_sklearn("decomposition").NMF
+            model = nmf(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
+            directions = model.components_
+    return torch.from_numpy(directions).to(places)

@@ -16,21 +16,20 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.pooling import Maps, Pool
 from captum_concepts.bank.activations import fit_activations
-from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
-from captum_concepts.bank.files import ALL_TENSORS, BankContents, read_bank, write_bank
-from captum_concepts.bank.folders import Transform, fit_folders
-from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, fit_labels, fit_learnable
-from captum_concepts.bank.texts import Tokenizer, fit_texts
-from captum_concepts.support.checks import (
-    as_list,
-    check_axes,
-    check_finite,
-    check_names,
-    check_range,
-    find_names,
-    to_tensor,
+from captum_concepts.bank.directions import (
+    HOLD_BACK,
+    WEAK,
+    Fitting,
+    as_embeddings,
+    list_first,
+    random_directions,
+    weak_concepts,
 )
-from captum_concepts.support.files import shorten
+from captum_concepts.bank.files import ALL_TENSORS, BANK, TENSORS, pack, read_file, write_file
+from captum_concepts.bank.folders import Transform, fit_folders
+from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable
+from captum_concepts.bank.texts import Tokenizer, fit_texts
+from captum_concepts.support import checks
 from captum_concepts.support.running import warn_user
 from captum_concepts.texts import describe, show_value
 
@@ -90,20 +89,20 @@ class ConceptBank:
         p_values: Tensor | ArrayLike | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        rows = to_tensor("cavs", cavs)
+        rows = checks.to_tensor("cavs", cavs)
         if rows.dtype == torch.bool:
             raise TypeError("Expected argument `cavs` to hold numbers but got torch.bool. Is it a mask?")
-        check_axes(cavs=(rows, "L d"))
+        checks.check_axes(cavs=(rows, "L d"))
         if not rows.numel():
             raise ValueError(f"Expected argument `cavs` to hold at least one number but got {tuple(rows.shape)}.")
         self.cavs = rows.clone() if rows.is_floating_point() else rows.float()
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
-        check_finite("cavs", self.cavs)
-        check_finite("intercepts", self.intercepts)
+        checks.check_finite("cavs", self.cavs)
+        checks.check_finite("intercepts", self.intercepts)
         self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
         self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
         self.p_values = self._per_concept("p_values", p_values, math.nan)
-        self.names = check_names(names, len(self.cavs))
+        self.names = checks.check_names(names, len(self.cavs))
         if zero := [self.names[j] for j in torch.nonzero(self.norms == 0).flatten().tolist()]:
             raise ValueError(
                 "Expected argument `cavs` to hold no vector of length 0, which is no direction, but those of "
@@ -114,16 +113,11 @@ class ConceptBank:
     def _per_concept(self, name: str, value: Tensor | ArrayLike | None, default: float) -> Tensor:
         if value is None:
             return self.cavs.new_full((len(self.cavs),), default)
-        tensor = to_tensor(name, value)
-        check_axes(cavs=(self.cavs, "L d"), **{name: (tensor, "L")})
+        tensor = checks.to_tensor(name, value)
+        checks.check_axes(cavs=(self.cavs, "L d"), **{name: (tensor, "L")})
         if math.isnan(default) and ((tensor < 0) | (tensor > 1)).any():
             raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {tensor}.")
         return tensor.to(self.cavs, copy=True)
-
-    @classmethod
-    def of_contents(cls, contents: BankContents) -> Self:
-        """Return the bank of what a fit or a file gives."""
-        return cls(**contents.tensors, names=contents.names, settings=contents.settings)
 
     @classmethod
     def fit(
@@ -195,14 +189,12 @@ class ConceptBank:
             range, no concept is named so, or none can be learned.
         """
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        return cls.of_contents(fit_labels(features, labels, names, concepts, min_images, fitting, display_progressbar))
-
-    @classmethod
-    def fit_learnable(
-        cls, features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
-    ) -> Self:
-        """Fit the concepts found, of samples and with settings that are checked."""
-        return cls.of_contents(fit_learnable(features, present, learnable, fitting, display_progressbar))
+        rows, present = as_embeddings(features), checks.to_array("labels", labels)
+        checks.check_axes(features=(rows, "N d"), labels=(present, "N L"))
+        checks.check_finite("features", rows)
+        learnable = find_learnable(present, names, concepts, min_images)
+        learnable.warn()
+        return cls(**fit_learnable(rows, present.astype(bool), learnable, fitting, display_progressbar))
 
     @classmethod
     def from_folders(
@@ -297,11 +289,8 @@ class ConceptBank:
         ['dotted', 'striped']
         """
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        return cls.of_contents(
-            fit_folders(
-                backbone, root, fitting, transform, pool, maps, random, batch_size, num_workers, display_progressbar
-            )
-        )
+        reading = (random, batch_size, num_workers, display_progressbar)
+        return cls(**fit_folders(backbone, root, fitting, transform, pool, maps, *reading))
 
     @classmethod
     def from_text(
@@ -345,7 +334,7 @@ class ConceptBank:
         TypeError
             If `model` has neither method, or `prompts` or `templates` is one text.
         """
-        return cls.of_contents(fit_texts(model, tokenizer, prompts, names, batch_size, templates))
+        return cls(**fit_texts(model, tokenizer, prompts, names, batch_size, templates))
 
     @classmethod
     def from_captum(
@@ -364,11 +353,9 @@ class ConceptBank:
         boundary through the origin. Accuracies are unknown (NaN). A ValueError is raised if a CAV is not trained, lacks
         the concept, or the CAVs are of different layers or widths, and a TypeError if one is no CAV.
         """
-        # Captum takes a second to load, and few need it.
-        from captum_concepts.bank.cavs import read_cavs
+        from captum_concepts.bank.cavs import read_cavs  # it loads Captum
 
-        contents = read_cavs(cavs, concept, layer)
-        return cls.of_contents(contents if names is None else contents._replace(names=names))
+        return cls(**read_cavs(cavs, concept, layer) | ({} if names is None else {"names": names}))
 
     @classmethod
     def from_activations(
@@ -385,7 +372,10 @@ class ConceptBank:
         """Find concepts without labels: directions that the activations of images are made of.
 
         The non-negative matrix factorisation (NMF) of CRAFT (Fel et al. 2023), over all places of the maps, by
-        scikit-learn; `show_top_images` shows what each detects. Boundaries go through the mean embedding.
+        scikit-learn. If activations are below 0, as those of ViT, ConvNeXt or EfficientNet, which have no ReLU before
+        their classes, the directions lead from the mean to the centres of clusters (K-means, as in ACE, Ghorbani et al.
+        2019); a warning says so, and ``bank.settings["method"]``. `show_top_images` shows what each detects. Boundaries
+        go through the mean embedding.
 
         Parameters
         ----------
@@ -402,7 +392,7 @@ class ConceptBank:
         batch_size : int
             Batch size.
         seed : int
-            Random seed of the factorisation.
+            Random seed of the factorisation or of the clusters.
 
         Returns
         -------
@@ -412,7 +402,7 @@ class ConceptBank:
         Raises
         ------
         ValueError
-            If there are no images, activations are below 0 or not finite, or there are fewer dimensions than concepts.
+            If there are no images, activations are not finite, or there are fewer dimensions than concepts.
 
         Examples
         --------
@@ -423,7 +413,7 @@ class ConceptBank:
         >>> ConceptBank.from_activations(backbone, torch.rand(6, 3, 16, 16), 3).names
         ['concept 1', 'concept 2', 'concept 3']
         """
-        return cls.of_contents(fit_activations(backbone, images, n_concepts, pool, maps, batch_size, seed))
+        return cls(**fit_activations(backbone, images, n_concepts, pool, maps, batch_size, seed))
 
     def to_captum(self, layer: str) -> list[CAV]:
         """Return the concepts as Captum's `CAV` objects at a layer of this name, the reverse of `from_captum`.
@@ -450,7 +440,8 @@ class ConceptBank:
         One draw is one observation of chance; compare with many seeds. Each boundary goes through the `mean` embedding
         (d,), whose device and type the bank has, so that half of all images are on either side, or the origin.
         """
-        return cls.of_contents(random_directions(n_concepts, n_features, names, seed, mean))
+        drawn, settings = random_directions(n_concepts, n_features, seed, mean), {"method": "random", "seed": int(seed)}
+        return cls(*drawn, names, settings=settings)
 
     @classmethod
     def join(cls, banks: Iterable[ConceptBank], names: Sequence[str] | None = None) -> Self:
@@ -527,12 +518,14 @@ class ConceptBank:
         """
         items = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
         values = (
-            [items] if isinstance(items, str | int | np.integer) else as_list("concepts", items, "names or indices")
+            [items]
+            if isinstance(items, str | int | np.integer)
+            else checks.as_list("concepts", items, "names or indices")
         )
         if values and all(isinstance(value, bool | np.bool_) for value in values):
-            check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
+            checks.check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
             values = [int(place) for place in np.flatnonzero(np.asarray(values))]
-        chosen = [place for value in values for place in find_names("concepts", self.names, [value])]
+        chosen = [place for value in values for place in checks.find_names("concepts", self.names, [value])]
         if not chosen:
             raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")
         rows = torch.tensor(chosen, device=self.device)
@@ -557,7 +550,7 @@ class ConceptBank:
         Concepts whose accuracy is unknown (NaN, as in banks from texts) stay; `settings` keep the minimum as "cleaned".
         A ValueError is raised if `minimum` is not in [0, 1], or no concept would stay.
         """
-        check_range("minimum", minimum, 0, 1)
+        checks.check_range("minimum", minimum, 0, 1)
         drop = (self.test_accuracy < minimum).tolist()
         if all(drop):
             raise ValueError(
@@ -587,7 +580,7 @@ class ConceptBank:
         It appears under its name only when it is complete; a file already there is replaced. A TypeError is raised if
         the settings hold what JSON cannot, a FileNotFoundError without its folder, an IsADirectoryError for a folder.
         """
-        write_bank(Path(path).expanduser(), BankContents(self._tensors(), self.names, self.settings))
+        write_file(Path(path).expanduser(), "concept bank", *pack(BANK, *self.parts()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
@@ -595,8 +588,16 @@ class ConceptBank:
 
         A FileNotFoundError is raised without such a file, and a ValueError if it is damaged or of another kind.
         """
-        contents = read_bank(Path(path).expanduser(), str(device))
-        try:
-            return cls.of_contents(contents)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is a damaged concept bank: {shorten(error)}") from error
+        source = Path(path).expanduser()
+        return read_file(source, "concept bank", BANK, cls.from_parts, str(device))
+
+    def parts(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """Return what files hold of the bank: the facts, and the tensors by name."""
+        tensors = {name: each for name, each in self._tensors().items() if name in TENSORS or not each.isnan().all()}
+        return {"names": self.names, "settings": self.settings}, tensors
+
+    @classmethod
+    def from_parts(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """Return the bank of what a file holds, or of a file that holds more."""
+        known = {name: tensors[name] for name in ALL_TENSORS if name in tensors}
+        return cls(**known, names=facts["names"], settings=facts["settings"])

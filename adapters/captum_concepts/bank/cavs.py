@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from captum.concept import CAV, Concept
 from torch import Tensor
 
-from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import check_whole
 
 #: As users hold them, and as `TCAV.cavs` does: experiment to layer to CAV.
 Cavs: TypeAlias = CAV | Sequence[CAV] | Mapping[str, CAV | Mapping[str, CAV]]
 
 
-def read_cavs(cavs: Cavs, concept: int | str, layer: str | None) -> BankContents:
-    """Return one direction of each CAV."""
+def read_cavs(cavs: Cavs, concept: int | str, layer: str | None) -> dict[str, Any]:
+    """Return the bank of one direction of each CAV."""
     cav_list = _flatten(cavs)
     for cav in cav_list:
         if not isinstance(cav, CAV):
@@ -38,7 +37,7 @@ def read_cavs(cavs: Cavs, concept: int | str, layer: str | None) -> BankContents
     if len(widths) > 1:
         raise ValueError(f"Expected argument `cavs` to hold directions of one width d but got {widths}.")
     settings = {"method": "captum", "layer": chosen}
-    return BankContents({"cavs": torch.stack(directions)}, list(names), settings)
+    return {"cavs": torch.stack(directions), "names": list(names), "settings": settings}
 
 
 def _flatten(cavs: Cavs) -> list[CAV]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import check_axes, check_choice, check_finite, check_range, check_whole, to_tensor
 from captum_concepts.support.files import printable
-from captum_concepts.support.running import progress, warn_user
+from captum_concepts.support.running import import_sklearn, progress, warn_user
 
 METHODS = ("svm", "mean")
 HOLD_BACK = 0.2
@@ -33,14 +32,24 @@ _MOST_STEPS = 1_000_000
 _MOST_PRODUCTS = 4096
 
 
+class FitSettings(TypedDict, total=False):
+    """The settings of `ConceptBank.fit` that other functions hand on to it."""
+
+    method: str
+    n_pos: int
+    n_neg: int
+    C: float
+    hold_back: float
+
+
 class Fitting(NamedTuple):
     """How directions are drawn and fitted; None draws all images but those held back, or as many of the other side."""
 
-    method: str
-    n_pos: int | None
-    n_neg: int | None
-    C: float
-    seed: int
+    method: str = "svm"
+    n_pos: int | None = 100
+    n_neg: int | None = 100
+    C: float = 1.0
+    seed: int = 0
     hold_back: float = HOLD_BACK
 
     def check(self) -> Fitting:
@@ -113,10 +122,6 @@ def svm_directions(
     display_progressbar: bool = False,
 ) -> Directions:
     """Fit one linear SVM for each concept, as scikit-learn's ``SVC(kernel="linear")``."""
-    # Imported here: who only uses a model need not wait for it.
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import SVC
-
     # A seed, which the solver does not use, since without one it draws from NumPy's global generator.
     # libsvm computes in float64 on the CPU: converted once for all concepts.
     array = features.detach().cpu().double().numpy()
@@ -130,10 +135,12 @@ def svm_directions(
         drawn = array[rows]
         # One matrix product has all inner products that the solver would compute one by one.
         known = len(rows) <= _MOST_PRODUCTS
-        svm = SVC(kernel="precomputed" if known else "linear", C=C, random_state=0, max_iter=_MOST_STEPS)
+        svm = import_sklearn("svm").SVC(
+            kernel="precomputed" if known else "linear", C=C, random_state=0, max_iter=_MOST_STEPS
+        )
         with warnings.catch_warnings():
             # One warning for all concepts.
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", import_sklearn("exceptions").ConvergenceWarning)
             svm.fit(drawn @ drawn.T if known else drawn, labels[rows, j])
         unfinished += svm.fit_status_
         normals[j], offsets[j] = svm.dual_coef_[0] @ drawn[svm.support_], svm.intercept_[0]
@@ -199,19 +206,23 @@ def fit_drawn(features: Tensor, present: np.ndarray, fitting: Fitting, display_p
     return mean_directions(features, present, positive, negative)
 
 
+def draw_directions(n_concepts: int, mean: Tensor, seed: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Draw directions (L, d) evenly from the sphere, with boundaries (L,) through the mean embedding (d,)."""
+    directions = np.random.default_rng(seed).standard_normal((n_concepts, len(mean)))
+    cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)
+    return cavs, -cavs @ mean
+
+
 def random_directions(
-    n_concepts: int, n_features: int, names: Sequence[str] | None, seed: int, mean: Tensor | ArrayLike | None
-) -> BankContents:
-    """Draw directions (L, d) evenly from the sphere, with boundaries through the mean embedding."""
+    n_concepts: int, n_features: int, seed: int, mean: Tensor | ArrayLike | None
+) -> tuple[Tensor, Tensor]:
+    """Validate the arguments of `ConceptBank.random`, and draw; boundaries go through the origin without a mean."""
     check_whole("n_concepts", n_concepts, 1)
     check_whole("n_features", n_features, 1)
     centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
     check_axes(mean=(centre, f"{n_features}"))
     check_finite("mean", centre)
-    directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
-    cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
-    tensors = {"cavs": cavs, "intercepts": -cavs @ centre}
-    return BankContents(tensors, names, {"method": "random", "seed": int(seed)})
+    return draw_directions(n_concepts, centre, seed)
 
 
 def as_embeddings(value: Tensor | ArrayLike, name: str = "features") -> Tensor:

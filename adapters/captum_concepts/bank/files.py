@@ -1,78 +1,111 @@
-"""The file of a concept bank: safetensors, with names and settings as metadata."""
+"""Files of concept banks and of concept models: tensors in safetensors, facts in JSON; nothing in them is executed.
+
+A bank is a model without a head: both have a kind, a version, facts and a checksum.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
+from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, contiguous_format
 
 from captum_concepts.fingerprints import tensors_hash
-from captum_concepts.support.files import check_target, parse_json, shorten, write_atomically
+from captum_concepts.support import files
+
+T = TypeVar("T")
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
-#: Written only if known, so that the files of other banks stay as in earlier versions.
+#: Written only if known.
 P_VALUES = "p_values"
 ALL_TENSORS = (*TENSORS, P_VALUES)
-_KIND = "captum_concepts.ConceptBank"
+BANK = "ConceptBank"
+KINDS = (BANK, "PostHocCBM", "ResidualCBM", "BottleneckCBM")
+_VERSION, _PACKAGE = "1", "captum_concepts."
 #: What reads the files of other projects, and how these are called.
 RELEASED = "`captum_concepts.load_released` reads models that Label-free CBM, post-hoc CBM and others have written"
 RELEASED_SUFFIXES = (".pt", ".pth", ".ckpt", ".pkl")
 
 
-class BankContents(NamedTuple):
-    """What a bank holds, as fits and files give it: tensors by name, names of the concepts, settings."""
-
-    tensors: dict[str, Tensor]
-    names: Sequence[str] | None
-    settings: dict[str, Any]
-
-
-def write_bank(path: Path, contents: BankContents) -> None:
-    """Write a file that appears under its name only when it is complete."""
-    target = check_target(path, "a concept bank")
-    tensors = dict(contents.tensors)
-    if tensors[P_VALUES].isnan().all():
-        del tensors[P_VALUES]
-    header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": settings_json(contents.settings)}
-    header["sha256"] = _checksum(header, tensors)
-    with write_atomically(target) as temporary:
-        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, header)
-
-
-def settings_json(value: object) -> str:
-    """Return the settings of a bank, or what contains them, as JSON, or raise."""
+def pack(
+    kind: str, facts: Mapping[str, object], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header of a file, and its tensors on the CPU; raise for facts that JSON cannot hold."""
     try:
-        return json.dumps(value)
+        text = json.dumps(facts)
     except TypeError as error:
         raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
+    # Each its own memory, which safetensors asks for.
+    here = {name: tensor.detach().cpu().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
+    header = {"kind": _PACKAGE + kind, "version": _VERSION, "model": json.loads(text), "sha256": checksum(text, here)}
+    return header, here
 
 
-def read_bank(source: Path, device: str) -> BankContents:
-    """Read a file that `write_bank` has written; nothing in it is executed."""
-    tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
-    fits = header.get("kind") == _KIND and {*TENSORS} <= tensors.keys()
-    check_kind_of_file(source, fits, tensors, "concept bank", "ConceptBank.save")
-    tensors = {name: tensors[name] for name in ALL_TENSORS if name in tensors}
-    # Files of the first version have none.
-    if header.get("sha256", expected := _checksum(header, tensors)) != expected:
+def write_file(path: Path, what: str, header: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write what `pack` returns as one file, which appears under its name when it is complete."""
+    target = files.check_target(path, f"a {what}")
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in header.items()}
+    with files.write_atomically(target) as temporary:
+        save_file(tensors, temporary, texts)
+
+
+def write_folder(folder: Path, header: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write what `pack` returns as two files, under the names that the hub knows."""
+    with files.write_atomically(folder / SAFETENSORS_SINGLE_FILE) as temporary:
+        save_file(tensors, temporary, {"format": "pt"})
+    with files.write_atomically(folder / CONFIG_NAME) as temporary:
+        temporary.write_text(json.dumps(header, indent=2), encoding="utf-8")
+
+
+def read_file(
+    source: Path,
+    what: str,
+    kind: str,
+    build: Callable[[dict[str, Any], dict[str, Tensor]], T],
+    device: str = "cpu",
+) -> T:
+    """Read the file or folder of a kind, and return what `build` makes of its facts and tensors, or raise."""
+    writer, folder = f"{kind}.save", source.is_dir()
+    if folder and not (source / CONFIG_NAME).is_file():
+        raise FileNotFoundError(f"There is no {what} in {source}: it holds no {CONFIG_NAME}. {RELEASED}.")
+    path = source / SAFETENSORS_SINGLE_FILE if folder else source
+    tensors, header = read_tensors(path, device, what, writer)
+    facts: Any = files.read_json(source / CONFIG_NAME, what.capitalize()) if folder else header
+    actual = str(facts.get("kind")).removeprefix(_PACKAGE) if isinstance(facts, dict) else ""
+    check_kind_of_file(source, actual in KINDS, tensors, what, writer)
+    if actual != kind:
+        raise ValueError(f"{source} holds a {actual} and not a {kind}. Read it with `{actual}.load`.")
+    # Banks of 0.1 and 0.2 had names and settings by themselves, and no version.
+    is_old = kind == BANK and "names" in facts
+    if not is_old and facts.get("version") != _VERSION:
         raise ValueError(
-            f"{source} is a damaged concept bank: its content is not what was written. Copy it again, or fit the bank "
-            "anew."
+            f"{source} is a {what} of version {files.quote(facts.get('version'))} but this is read: {_VERSION}. "
+            "Update quantus-concepts, or write the file with the version you have."
         )
     try:
-        names, settings = parse_json(header["names"]), parse_json(header["settings"])
-        if not (isinstance(names, list) and isinstance(settings, dict) and all(isinstance(n, str) for n in names)):
-            raise ValueError("they are no list of names, and settings by name")
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"{source} is a damaged concept bank: its metadata cannot be read ({shorten(error)})."
-        ) from error
-    return BankContents(tensors, names, settings)
+        if is_old:
+            model, expected = _read_old_bank(facts, tensors)
+        else:
+            model = facts["model"] if folder else files.parse_json(facts["model"])
+            expected = checksum(json.dumps(model), tensors)
+        # Those of 0.1 had no checksum.
+        if facts.get("sha256", expected if is_old else None) != expected:
+            raise ValueError("its content is not what was written. Copy it again")
+        return build(model, tensors)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"{source} is a damaged {what}: {files.reason_of(error)}.") from error
+
+
+def _read_old_bank(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], str]:
+    """Return the facts and the checksum of a bank of 0.1 or 0.2."""
+    text = "".join(f"{key}={header[key]};" for key in ("names", "settings"))
+    in_order = [(name, tensors[name]) for name in ALL_TENSORS if name in tensors]
+    return {key: files.parse_json(header[key]) for key in ("names", "settings")}, tensors_hash(text, in_order)
 
 
 def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -86,7 +119,7 @@ def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dic
     except SafetensorError as error:
         released = f" {RELEASED}." if source.suffix in RELEASED_SUFFIXES else ""
         raise ValueError(
-            f"{source} is not a complete safetensors file ({shorten(error)}). It may be cut short or of another "
+            f"{source} is not a complete safetensors file ({files.shorten(error)}). It may be cut short or of another "
             f"format; a {what} is written with `{writer}`.{released}"
         ) from error
 
@@ -95,11 +128,11 @@ def check_kind_of_file(source: Path, fits: bool, tensors: dict[str, Tensor], wha
     """Raise where a safetensors file holds something else."""
     if not fits:
         raise ValueError(
-            f"{source} is a safetensors file of another kind: it holds {shorten(sorted(tensors)[:5])} instead of a "
-            f"{what}. Pass a file written by `{writer}`."
+            f"{source} is a safetensors file of another kind: it holds {files.shorten(sorted(tensors)[:5])} instead of "
+            f"a {what}. Pass a file written by `{writer}`."
         )
 
 
-def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
-    """Return the SHA-256 of names, settings and all tensors."""
-    return tensors_hash("".join(f"{key}={header.get(key)};" for key in ("names", "settings")), tensors.items())
+def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of facts and of all tensors."""
+    return tensors_hash(text, sorted(tensors.items()))

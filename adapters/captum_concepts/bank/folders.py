@@ -18,15 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts.backbones.embedding import embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.directions import (
-    Directions,
-    Fitting,
-    as_embeddings,
-    fit_drawn,
-    warn_of_few_images,
-    warn_of_weak,
-)
-from captum_concepts.bank.files import P_VALUES, BankContents
+from captum_concepts.bank import directions
 from captum_concepts.support.checks import check_folder
 from captum_concepts.support.files import image_files, quote, subfolders
 from captum_concepts.support.images import load_image, load_pixels
@@ -183,7 +175,7 @@ LEAST_SETS = 5
 def fit_folders(
     backbone: nn.Module | Backbone,
     root: str | os.PathLike[str],
-    fitting: Fitting,
+    fitting: directions.Fitting,
     transform: Transform | None,
     pool: Pool,
     maps: Maps | None,
@@ -191,7 +183,7 @@ def fit_folders(
     batch_size: int,
     num_workers: int,
     display_progressbar: bool,
-) -> BankContents:
+) -> dict[str, Any]:
     """Embed the images of all folders in one pass, and fit a direction for each concept."""
     root = check_folder("root", root, "a folder with one folder of images for each concept")
     module, pooling = resolve_stages(backbone, pool, maps, "backbone")
@@ -200,7 +192,7 @@ def fit_folders(
         warn_without_transform(backbone)
     paths = folders.paths()
     loader = image_loader(paths, transform, batch_size, num_workers)
-    features = as_embeddings(embed_batches(module, pooling, loader, 1, display_progressbar).features)
+    features = directions.as_embeddings(embed_batches(module, pooling, loader, 1, display_progressbar).features)
     bad = [path for path, row in zip(paths, features.isfinite().all(1).tolist(), strict=True) if not row]
     if bad:
         raise ValueError(
@@ -220,11 +212,11 @@ def fit_folders(
     ]
     if fitting.n_pos is not None or fitting.n_neg is not None:
         n_with, n_without = (np.array([len(side) for side in sides]) for sides in (positives, negatives))
-        warn_of_few_images(names, n_with, n_without, fitting)
+        directions.warn_of_few_images(names, n_with, n_without, fitting)
     bar = progress(list(zip(positives, negatives, strict=True)), "Concepts", show=display_progressbar, leave=True)
     fitted = [_fit(positive, negative, fitting) for positive, negative in bar]
-    tensors = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))._asdict()
-    warn_of_weak(tensors["test_accuracy"], names)
+    tensors = directions.Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))._asdict()
+    directions.warn_of_weak(tensors["test_accuracy"], names)
 
     settings = fitting.settings() | {"folder": root.resolve().name, "random": random, "random_sets": len(sets)}
     p_values = np.full(len(names), math.nan)
@@ -243,16 +235,16 @@ def fit_folders(
                 for j in progress(shared, "Concepts against each random set", show=display_progressbar, leave=True)
             ]
             p_values[shared] = set_p_values(np.array(accuracies), among_sets)
-    return BankContents(tensors | {P_VALUES: torch.from_numpy(p_values)}, names, settings)
+    return {**tensors, "p_values": torch.from_numpy(p_values), "names": names, "settings": settings}
 
 
-def _fit(positive: Tensor, negative: Tensor, fitting: Fitting) -> Directions:
+def _fit(positive: Tensor, negative: Tensor, fitting: directions.Fitting) -> directions.Directions:
     """Fit the direction from some embeddings to others."""
     present = np.arange(len(positive) + len(negative))[:, None] < len(positive)
-    return fit_drawn(torch.cat([positive, negative]), present, fitting)
+    return directions.fit_drawn(torch.cat([positive, negative]), present, fitting)
 
 
-def _score_sets(sets: list[Tensor], fitting: Fitting, display_progressbar: bool) -> np.ndarray:
+def _score_sets(sets: list[Tensor], fitting: directions.Fitting, display_progressbar: bool) -> np.ndarray:
     """Return the held-out accuracies (R, R) of random sets against each other, NaN on the diagonal."""
     table = np.full((len(sets), len(sets)), math.nan)
     pairs = list(combinations(range(len(sets)), 2))

@@ -11,16 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
 from captum_concepts.backbones.embedding import whole_data_set
-from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directions, list_first
-from captum_concepts.bank.files import BankContents
-from captum_concepts.support.checks import (
-    check_axes,
-    check_finite,
-    check_names,
-    find_names,
-    to_array,
-    to_presence,
-)
+from captum_concepts.bank.directions import Fitting, fit_directions, list_first
+from captum_concepts.support import checks
 from captum_concepts.support.running import warn_user
 
 MIN_IMAGES = 10
@@ -41,31 +33,13 @@ class Learnable(NamedTuple):
             warn_user(self.message)
 
 
-def fit_labels(
-    features: Tensor | ArrayLike,
-    labels: Tensor | ArrayLike,
-    names: Sequence[str] | None,
-    concepts: str | Sequence[str | int] | None,
-    min_images: int,
-    fitting: Fitting,
-    display_progressbar: bool,
-) -> BankContents:
-    """Fit the concepts that labels (N, L) of embeddings (N, d) show often enough; the others are warned of."""
-    embeddings, present = as_embeddings(features), to_array("labels", labels)
-    check_axes(features=(embeddings, "N d"), labels=(present, "N L"))
-    check_finite("features", embeddings)
-    learnable = find_learnable(present, names, concepts, min_images)
-    learnable.warn()
-    return fit_learnable(embeddings, present.astype(bool), learnable, fitting, display_progressbar)
-
-
 def fit_learnable(
     features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
-) -> BankContents:
+) -> dict[str, Any]:
     """Fit the concepts found, of samples and with settings that are checked."""
     fitted = fit_directions(features, present[:, learnable.positions], learnable.names, fitting, display_progressbar)
     left_out = {"left_out": learnable.left_out} if learnable.left_out else {}
-    return BankContents(fitted._asdict(), learnable.names, fitting.settings() | left_out)
+    return {**fitted._asdict(), "names": learnable.names, "settings": fitting.settings() | left_out}
 
 
 def find_learnable(
@@ -75,9 +49,9 @@ def find_learnable(
     min_images: int,
 ) -> Learnable:
     """Choose concepts by name and by their numbers of images, from labels (N, L) alone; raise where none is left."""
-    array = to_presence("labels", labels)
-    names = check_names(names, array.shape[1])
-    chosen = list(range(len(names))) if concepts is None else find_names("concepts", names, concepts)
+    array = checks.to_presence("labels", labels)
+    names = checks.check_names(names, array.shape[1])
+    chosen = list(range(len(names))) if concepts is None else checks.find_names("concepts", names, concepts)
     n_with = (array > 0.5).sum(0)
     rarer = np.minimum(n_with, len(array) - n_with)
     positions = [j for j in chosen if rarer[j] >= min_images]

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.bank.directions import as_embeddings
-from captum_concepts.bank.files import BankContents
 from captum_concepts.support.checks import as_list, check_axes, check_names
 from captum_concepts.support.files import quote
 from captum_concepts.support.running import device_of, evaluation_mode
@@ -25,7 +24,7 @@ def fit_texts(
     names: Sequence[str] | None,
     batch_size: int,
     templates: Sequence[str] | None,
-) -> BankContents:
+) -> dict[str, Any]:
     """Take the embeddings of texts as directions."""
     texts = as_list("prompts", prompts, "texts")
     forms = None if templates is None else as_list("templates", templates, "texts")
@@ -34,7 +33,7 @@ def fit_texts(
     names = check_names(texts if names is None else names, len(texts))
     rows = embed_texts(model, tokenizer, texts, forms, batch_size)
     settings = {"method": "text"} if forms is None else {"method": "text", "templates": forms}
-    return BankContents({"cavs": rows}, names, settings)
+    return {"cavs": rows, "names": names, "settings": settings}
 
 
 def embed_texts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Self, cast
 
@@ -11,13 +10,12 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool, resolve_stages
-from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import check_class_names, check_width, outer_layer
-from captum_concepts.models.files import ModelContents, backbone_facts
+from captum_concepts.models.files import ModelContents
 from captum_concepts.models.store import StoredCBM
 from captum_concepts.support.checks import check_names
-from captum_concepts.support.running import device_of, first_floating, warn_user, without_autocast
+from captum_concepts.support.running import first_floating, warn_user, without_autocast
 
 _SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
 #: So many logits lie between 0 and 1 only if they are no logits.
@@ -212,24 +210,7 @@ class BottleneckCBM(StoredCBM):
         names = getattr(self.concept_layer, "names", None)
         return _width(outer_layer(self._layer, -1), "out") if names is None else len(names)
 
-    def random_models(self) -> list[PostHocCBM]:
-        """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
-
-        Returns
-        -------
-        list of PostHocCBM
-            As of `PostHocCBM.random_models`, with the values "margin".
-        """
-        names, pooling = getattr(self.concept_layer, "names", None), self.pooling
-        models = []
-        for draw in self.random_banks:
-            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
-            head = copy.deepcopy(draw.head).to(device_of(self.features)).eval()
-            model = PostHocCBM(self.features, bank, head, pool=pooling.pool, maps=pooling.maps)
-            model.concept_layer.eval()
-            model.know_levels(draw)
-            models.append(model)
-        return models
+    random_models = PostHocCBM.random_models
 
     def _contents(self) -> ModelContents:
         width = next((part.in_features for part in self._layer.modules() if isinstance(part, nn.Linear)), None)
@@ -238,33 +219,16 @@ class BottleneckCBM(StoredCBM):
                 "Expected the concept layer of the model, to be written to a file, to hold an nn.Linear and to need no "
                 f"`project` but got {type(self._layer).__name__}. Save its state dict, and build the model anew of it."
             )
-        return ModelContents(
-            head=self.head,
-            backbone=backbone_facts(self.features, self.pooling, width, self.source, self.normalisation),
-            layer=self._layer,
-            activation=_as_module(self.concept_layer.activation),
-            names=getattr(self.concept_layer, "names", None),
-            class_names=self.class_names,
-            random_banks=self.random_banks,
-            levels=self._levels(),
-        )
+        activation, names = _as_module(self.concept_layer.activation), getattr(self.concept_layer, "names", None)
+        return self._contents_with(width, layer=self._layer, activation=activation, names=names)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
         activation: Callable[[Tensor], Tensor] | None = contents.activation
         if isinstance(activation, nn.Identity | nn.Sigmoid):
             activation = torch.sigmoid if isinstance(activation, nn.Sigmoid) else None
-        model = cls(
-            features,
-            cast(nn.Module, contents.layer),
-            contents.head,
-            contents.names,
-            contents.class_names,
-            pool=pool,
-            maps=maps,
-            activation=activation,
-        )
-        model.random_banks = contents.random_banks
+        layer = cast(nn.Module, contents.layer)
+        model = cls(features, layer, contents.head, contents.names, None, pool, maps, activation)
         model.know_file(contents)
         return model
 

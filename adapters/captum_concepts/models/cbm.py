@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 
 import torch
 from numpy.typing import ArrayLike
@@ -14,28 +13,16 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import LoaderBatch, check_order, embed_batches, whole_data_set
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import Fitting, as_embeddings
-from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
-from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
-from captum_concepts.models.files import ModelContents, backbone_facts
+from captum_concepts.bank.directions import FitSettings, Fitting, as_embeddings
+from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, fit_learnable, known_labels
+from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part, make_linear
+from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import HEADS
 from captum_concepts.models.interventions import mean_absent_values
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
-from captum_concepts.models.store import StoredCBM
-from captum_concepts.support.checks import (
-    check_axes,
-    check_choice,
-    check_finite,
-    check_module,
-    check_name_order,
-    check_whole,
-    match_names,
-    only_numbers,
-    to_numpy,
-    to_presence,
-    to_tensor,
-)
+from captum_concepts.models.store import SHARED, StoredCBM
+from captum_concepts.support import checks
 from captum_concepts.support.running import first_floating, progress
 
 
@@ -115,7 +102,7 @@ class PostHocCBM(StoredCBM):
         pool: Pool = "mean",
         maps: Maps | None = None,
     ) -> None:
-        check_choice("values", values, VALUES)
+        checks.check_choice("values", values, VALUES)
         module, pooling = resolve_stages(features, pool, maps)
         reference = first_floating(module)
         if reference is not None:
@@ -154,21 +141,26 @@ class PostHocCBM(StoredCBM):
         self.absent_values = None if absent is None else absent.to(self.concept_layer.cavs)
         self.mean_values = mean.to(self.concept_layer.cavs)
 
-    def random_models(self) -> list[PostHocCBM]:
+    def random_models(self: StoredCBM) -> list[PostHocCBM]:
         """Return a model for each of `random_banks`, with the features of this one: controls of `score_concepts`.
 
         Returns
         -------
         list of PostHocCBM
-            Models in eval mode except the features; empty without `fit(random_banks=)`.
+            Models in eval mode except the features, without a residual, of this model's kind of values (or "margin");
+            empty without random banks.
         """
+        layer, own = self.concept_layer, first_floating(self.concept_layer)
+        stages = (getattr(layer, "values", "margin"), self.pooling.pool, self.pooling.maps)
         models = []
         for draw in self.random_banks:
-            model = self.with_head(copy.deepcopy(draw.head).to(self.concept_layer.cavs).eval())
-            bank = ConceptBank(draw.cavs, draw.intercepts, self.concept_layer.names, settings={"method": "random"})
-            model.concept_layer = ConceptLayer(bank.to(self.concept_layer.cavs.device, model.bank.dtype), self.values)
+            like, names = draw.cavs if own is None else own, getattr(layer, "names", None)
+            bank = ConceptBank(draw.cavs, draw.intercepts, names, settings={"method": "random"})
+            head = make_linear(draw.head.weight, draw.head.bias, like.dtype, like.device).eval()
+            model = PostHocCBM(self.features, bank.to(like.device, like.dtype), head, *stages)
             model.concept_layer.eval()
-            model.random_banks = ()
+            for name in SHARED:
+                setattr(model, name, getattr(self, name))
             model.know_levels(draw)
             models.append(model)
         return models
@@ -183,21 +175,11 @@ class PostHocCBM(StoredCBM):
 
     def _contents(self) -> ModelContents:
         bank = self.bank
-        facts = backbone_facts(self.features, self.pooling, bank.cavs.shape[1], self.source, self.normalisation)
-        return ModelContents(
-            head=self.head,
-            backbone=facts,
-            bank=bank,
-            values=self.values,
-            class_names=self.class_names,
-            random_banks=self.random_banks,
-            levels=self._levels(),
-        )
+        return self._contents_with(bank.cavs.shape[1], bank=bank, values=self.values)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
         model = cls(features, cast(ConceptBank, contents.bank), contents.head, contents.values, pool, maps)
-        model.class_names, model.random_banks = contents.class_names, contents.random_banks
         model.know_file(contents)
         return model
 
@@ -213,10 +195,6 @@ class PostHocCBM(StoredCBM):
         values: str = "margin",
         pool: Pool = "mean",
         maps: Maps | None = None,
-        method: str = "svm",
-        n_pos: int = 100,
-        n_neg: int = 100,
-        C: float = 1.0,
         head: str | Callable[[Tensor, Tensor], nn.Module] = "logistic",
         n_classes: int | None = None,
         class_names: Sequence[str] | None = None,
@@ -225,6 +203,7 @@ class PostHocCBM(StoredCBM):
         display_progressbar: bool = False,
         concepts: str | Sequence[str | int] | None = None,
         min_images: int = MIN_IMAGES,
+        **fitting: Unpack[FitSettings],
     ) -> Self:
         """Fit the concept bank, unless it is given, then the head, in one pass over the images.
 
@@ -242,8 +221,8 @@ class PostHocCBM(StoredCBM):
             Batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` together with `bank` or
             `concept_labels`. Labels are classes from 0.
         bank : ConceptBank, optional
-            Your own bank, of the width of the embeddings, instead of fitting one: concept labels, `names` and
-            `concepts` are then left out, and the settings of a fit have no effect.
+            Your own bank, of the width of the embeddings, instead of fitting one: concept labels, `names`, `concepts`
+            and the settings of a fit are then left out.
         concept_labels : Tensor, array or DataFrame, optional
             (N, L) of 0 and 1, in the order of a loader that does not shuffle. The columns of a DataFrame are the names
             of the concepts; with `names` they are brought into their order.
@@ -255,14 +234,6 @@ class PostHocCBM(StoredCBM):
             As in the class.
         maps : callable, optional
             As in the class.
-        method : str
-            As in `ConceptBank.fit`, like the next three.
-        n_pos : int
-            Images drawn with each concept.
-        n_neg : int
-            Images drawn without it.
-        C : float
-            Regularisation of the SVM.
         head : str or callable
             "logistic" (`fit_logistic`), "elastic_net" (`fit_elastic_net`), or a function from values (N, L)
             and labels (N,) to a module, for other settings or forms.
@@ -283,6 +254,8 @@ class PostHocCBM(StoredCBM):
         min_images : int
             Least number of images with a concept, and without it. Concepts with fewer are left out, and one warning
             names them; ``dataset.select(cbm.bank.names)`` has the truth of the others.
+        **fitting
+            How the directions are fitted, as in `ConceptBank.fit`: `method`, `n_pos`, `n_neg`, `C`, `hold_back`.
 
         Returns
         -------
@@ -291,17 +264,20 @@ class PostHocCBM(StoredCBM):
 
         Raises
         ------
+        TypeError
+            If there is no such setting of a fit.
         ValueError
             If a choice is unknown, `bank` has another width or is given with what it replaces, the loader is empty,
             shuffles although `concept_labels` is given, or gives other batches, or as in `ConceptBank.fit`.
         """
-        check_choice("values", values, VALUES)
+        checks.check_choice("values", values, VALUES)
         if isinstance(head, str):
-            check_choice("head", head, HEADS)
-        fitting = Fitting(method, n_pos, n_neg, C, seed).check()
-        check_whole("random_banks", random_banks, 0)
+            checks.check_choice("head", head, HEADS)
+        checks.check_keywords(f"{cls.__name__}.fit", fitting, [*FitSettings.__annotations__], "See `ConceptBank.fit`.")
+        settings = Fitting(seed=seed, **fitting).check()
+        checks.check_whole("random_banks", random_banks, 0)
         module, pooling = resolve_stages(features, pool, maps)
-        replaced = {"concept_labels": concept_labels, "names": names, "concepts": concepts}
+        replaced = {"concept_labels": concept_labels, "names": names, "concepts": concepts, **fitting}
         if bank is not None and (surplus := [name for name, value in replaced.items() if value is not None]):
             raise ValueError(
                 f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
@@ -317,9 +293,9 @@ class PostHocCBM(StoredCBM):
             n_classes = len(class_names)
         data, _ = whole_data_set(getattr(loader, "dataset", None))
         owner = "the names of the loader's data set"
-        check_name_order("class_names", class_names, getattr(data, "class_names", None), owner)
+        checks.check_name_order("class_names", class_names, getattr(data, "class_names", None), owner)
         if concept_labels is None:
-            check_name_order("names", names, getattr(data, "concept_names", None), owner)
+            checks.check_name_order("names", names, getattr(data, "concept_names", None), owner)
         else:
             concept_labels, names = _named_labels(concept_labels, names)
             _check_aligned(concept_labels, loader)
@@ -328,16 +304,16 @@ class PostHocCBM(StoredCBM):
             names, left_out = _choose_concepts(loader, concept_labels, names, concepts, min_images)
         labelled = concept_labels is not None or bank is not None
         embedded = embed_batches(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
-        check_finite("loader", embedded.features)
+        checks.check_finite("loader", embedded.features)
         rows, labels = as_embeddings(embedded.features), cast("Tensor", embedded.labels)
         if bank is None:
             truth = embedded.concept_labels if concept_labels is None else concept_labels
-            check_axes(concept_labels=(truth, f"{len(rows)} L"))
-            present = to_numpy(truth).astype(bool)
+            checks.check_axes(concept_labels=(truth, f"{len(rows)} L"))
+            present = checks.to_numpy(truth).astype(bool)
             learnable = find_learnable(present, names, concepts, min_images)
             if learnable.left_out != left_out:
                 learnable.warn()
-            bank = ConceptBank.fit_learnable(rows, present, learnable, fitting, display_progressbar)
+            bank = ConceptBank(**fit_learnable(rows, present, learnable, settings, display_progressbar))
             members = nn.functional.one_hot(labels.cpu().long()).double()
             shares = members.T @ torch.as_tensor(present[:, learnable.positions]).double()
             training_concepts = shares / members.sum(0)[:, None]
@@ -386,10 +362,10 @@ def _named_labels(concept_labels: Any, names: Sequence[str] | None) -> tuple[Ten
     """Return concept labels as a tensor, and the names of its columns, which a table has by itself."""
     if hasattr(concept_labels, "columns"):
         columns = [str(name) for name in concept_labels.columns]
-        places = match_names("concept_labels", columns, names, "concepts")
+        places = checks.match_names("concept_labels", columns, names, "concepts")
         concept_labels = concept_labels.iloc[:, places or range(len(columns))].to_numpy(copy=True)
-        names = None if names is None and only_numbers(columns) else names or columns
-    return to_tensor("concept_labels", concept_labels), names
+        names = None if names is None and checks.only_numbers(columns) else names or columns
+    return checks.to_tensor("concept_labels", concept_labels), names
 
 
 def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:
@@ -409,7 +385,7 @@ def _fit_head(
 ) -> nn.Module:
     if not isinstance(head, str):
         module = head(values, labels)
-        check_module("head", module)
+        checks.check_module("head", module)
         return module
     options = {"seed": seed} if head == "elastic_net" else {}
     return HEADS[head](values, labels, n_classes, **options)
@@ -420,5 +396,5 @@ def _check_aligned(concept_labels: Tensor, loader: Iterable[LoaderBatch]) -> Non
     check_order(loader, ["concept_labels"])
     # Known before the pass over the images, unless the loader leaves some out.
     every_image = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
-    check_axes(concept_labels=(concept_labels, f"{len(sampler) if every_image else 'N'} L"))
-    to_presence("concept_labels", concept_labels)
+    checks.check_axes(concept_labels=(concept_labels, f"{len(sampler) if every_image else 'N'} L"))
+    checks.to_presence("concept_labels", concept_labels)

@@ -19,16 +19,9 @@ from captum_concepts.backbones.pooling import Concepts, Pooling, check_concepts,
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
+from captum_concepts.support import running
 from captum_concepts.support.checks import as_list, check_axes, check_finite, check_names, check_range, to_tensor
 from captum_concepts.support.files import parse_json, shorten
-from captum_concepts.support.running import (
-    at_least_float32,
-    evaluation_mode,
-    tensor_output,
-    to_model,
-    warn_user,
-    without_autocast,
-)
 
 #: How a concept value is computed from an embedding and a concept vector.
 VALUES = ("margin", "raw")
@@ -116,13 +109,15 @@ class ConceptLayer(nn.Module):
 
     def forward(self, embedding: Tensor) -> Tensor:
         """Return concept values (N, L), computed in float32 at least and given in the type of the CAVs."""
-        with without_autocast(embedding.device):
-            cavs, intercepts = at_least_float32(self.cavs), at_least_float32(self.intercepts)
+        with running.without_autocast(embedding.device):
+            cavs, intercepts = running.at_least_float32(self.cavs), running.at_least_float32(self.intercepts)
             if self.values == "raw":
-                values = functional.linear(at_least_float32(embedding), cavs)
+                values = functional.linear(running.at_least_float32(embedding), cavs)
             else:
                 norms = cavs.norm(dim=1)
-                values = functional.linear(at_least_float32(embedding), cavs / norms[:, None], intercepts / norms)
+                values = functional.linear(
+                    running.at_least_float32(embedding), cavs / norms[:, None], intercepts / norms
+                )
         return values.to(self.cavs.dtype)
 
     def extra_repr(self) -> str:
@@ -216,7 +211,7 @@ class ConceptChain(nn.Module, ABC):
         super().__init__()
         last = outer_layer(head, -1)
         if isinstance(last, nn.Softmax | nn.LogSoftmax):
-            warn_user(
+            running.warn_user(
                 f"Argument `head` ends with a {type(last).__name__}: attributions and scores would explain "
                 "probabilities and not class logits. Pass the head without it, `head[:-1]`."
             )
@@ -379,13 +374,13 @@ class ConceptChain(nn.Module, ABC):
         inputs, n_concepts = self.own_inputs(inputs), self.n_concepts()
         indices = chosen_concepts(concepts, getattr(self.concept_layer, "names", ()), len(inputs), n_concepts)
         replaced = replacements(values, indices, len(inputs), levels, n_concepts, bounded=self.bounded)
-        with evaluation_mode(self), torch.no_grad():
+        with running.evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
             predicted = self.concept_layer(embedding)
             # Only now is the number of concepts of a user's own concept layer known.
             check_concepts(indices, len(predicted), predicted.shape[1])
             place = indices.to(predicted.device).expand(len(predicted), -1)
-            return tensor_output(self._decide(predicted.scatter(1, place, replaced.to(predicted)), embedding))
+            return running.tensor_output(self._decide(predicted.scatter(1, place, replaced.to(predicted)), embedding))
 
     def value_levels(
         self,
@@ -425,11 +420,13 @@ class ConceptChain(nn.Module, ABC):
         check_range("percentiles", high, low, 100)
         embedding = self.embedded(loader, 1, display_progressbar).features
         check_finite("loader", embedding)
-        with evaluation_mode(self), torch.no_grad():
+        with running.evaluation_mode(self), torch.no_grad():
             values = self.concept_layer(embedding)
-        ends = at_least_float32(torch.tensor([low / 100, high / 100], dtype=values.dtype, device=values.device))
+        ends = running.at_least_float32(torch.tensor([low / 100, high / 100], dtype=values.dtype, device=values.device))
         # Column by column: of all values together there may be more than `torch.quantile` takes.
-        ends_of_values = torch.stack([at_least_float32(column).quantile(ends) for column in values.T], 1).to(values)
+        ends_of_values = torch.stack([running.at_least_float32(column).quantile(ends) for column in values.T], 1).to(
+            values
+        )
         return Levels(ends_of_values[0], ends_of_values[1])
 
     def own_inputs(self, inputs: Tensor | ArrayLike) -> Tensor:
@@ -437,7 +434,7 @@ class ConceptChain(nn.Module, ABC):
         tensor = to_tensor("inputs", inputs)
         if tensor.ndim < 2:
             raise ValueError(f"Expected argument `inputs` to have shape (N, C, H, W) but got {tuple(tensor.shape)}.")
-        return to_model(self.features, tensor)
+        return running.to_model(self.features, tensor)
 
     def embedded(self, loader: Iterable[LoaderBatch], required: int, display_progressbar: bool = False) -> Embeddings:
         """Return the embeddings of a loader's images, which may have been made before."""

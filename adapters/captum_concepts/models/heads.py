@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,21 +16,11 @@ from torch import Tensor, nn
 
 from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
 from captum_concepts.models.interventions import chosen_concepts
-from captum_concepts.support.checks import (
-    as_list,
-    check_axes,
-    check_finite,
-    check_range,
-    check_whole,
-    to_class_indices,
-    to_numpy,
-    to_tensor,
-)
+from captum_concepts.support import checks
 from captum_concepts.support.files import list_some
-from captum_concepts.support.running import warn_user
+from captum_concepts.support.running import import_sklearn, warn_user
 
 if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression, SGDClassifier
     from threadpoolctl import ThreadpoolController
 
 C = TypeVar("C", bound=ConceptChain)
@@ -93,12 +83,9 @@ def fit_logistic(
     >>> head(values).argmax(1).tolist()
     [0, 0, 1, 1]
     """
-    # Imported here, as below: who only uses a model need not wait for scikit-learn.
-    from sklearn.linear_model import LogisticRegression
-
-    check_range("C", C, 0, math.inf, open_low=True)
-    check_whole("max_iter", max_iter, 1)
-    model = LogisticRegression(C=C, max_iter=max_iter)
+    checks.check_range("C", C, 0, math.inf, open_low=True)
+    checks.check_whole("max_iter", max_iter, 1)
+    model = import_sklearn("linear_model").LogisticRegression(C=C, max_iter=max_iter)
     head = _fit(model, values, labels, n_classes, standardise)
     if max(model.n_iter_) >= max_iter:
         warn_unconverged("fit_logistic", max_iter, "lower `C`")
@@ -162,12 +149,10 @@ def fit_elastic_net(
     >>> bool(head.weight[1, 0].abs() == head.weight[1].abs().max())
     True
     """
-    from sklearn.linear_model import SGDClassifier
-
-    check_range("alpha", alpha, 0, math.inf, open_low=True, open_high=True)
-    check_range("l1_ratio", l1_ratio, 0, 1)
-    check_whole("max_iter", max_iter, 1)
-    model = SGDClassifier(
+    checks.check_range("alpha", alpha, 0, math.inf, open_low=True, open_high=True)
+    checks.check_range("l1_ratio", l1_ratio, 0, 1)
+    checks.check_whole("max_iter", max_iter, 1)
+    model = import_sklearn("linear_model").SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
     )
     head = _fit(model, values, labels, n_classes, standardise)
@@ -218,18 +203,16 @@ def _count_classes(y: np.ndarray, n_classes: int | None) -> int:
 
 
 def _fit(
-    model: LogisticRegression | SGDClassifier,
+    model: Any,
     values: Tensor | ArrayLike,
     labels: Tensor | ArrayLike,
     n_classes: int | None,
     standardise: bool,
 ) -> nn.Linear:
-    from sklearn.exceptions import ConvergenceWarning
-
-    values, classes = to_tensor("values", values), to_class_indices("labels", labels)
-    check_axes(values=(values, "N L"), labels=(classes, "N"))
-    check_finite("values", values)
-    y = to_numpy(classes)
+    values, classes = checks.to_tensor("values", values), checks.to_class_indices("labels", labels)
+    checks.check_axes(values=(values, "N L"), labels=(classes, "N"))
+    checks.check_finite("values", values)
+    y = checks.to_numpy(classes)
     k = _count_classes(y, n_classes)
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
     x = values.cpu().double().numpy()
@@ -239,7 +222,7 @@ def _fit(
     # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
     with _thread_controller().limit(limits=1, user_api="blas"), warnings.catch_warnings():
         # In our own words, with the argument's name.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", import_sklearn("exceptions").ConvergenceWarning)
         model.fit((x - shift) / spread, y)
     rows, bias = model.coef_, model.intercept_
     if len(model.classes_) == 2:
@@ -312,7 +295,9 @@ def prune(
     rows = torch.arange(n_classes)
     if classes is not None:
         listed = [classes] if isinstance(classes, int) else torch.as_tensor(classes).tolist()
-        rows = torch.tensor(sorted({check_whole("classes", k, 0, n_classes - 1) for k in as_list("classes", listed)}))
+        rows = torch.tensor(
+            sorted({checks.check_whole("classes", k, 0, n_classes - 1) for k in checks.as_list("classes", listed)})
+        )
     with torch.no_grad():
         before = linear.weight[rows].abs().sum(1)
         linear.weight[rows[:, None], columns.flatten()] = 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from captum_concepts.bank.directions import draw_directions
 from captum_concepts.models.chain import VALUES, make_linear
 from captum_concepts.models.heads import fit_logistic
 from captum_concepts.models.interventions import mean_absent_values
@@ -131,10 +131,7 @@ def _draw_bank(
     values: str,
     seed: list[int],
 ) -> RandomBank:
-    mean = features.mean(0)
-    directions = np.random.default_rng(seed).standard_normal((n_concepts, len(mean)))
-    cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)
-    intercepts = -cavs @ mean
+    cavs, intercepts = draw_directions(n_concepts, features.mean(0), seed)
     projected = nn.functional.linear(features, cavs, intercepts if values == "margin" else None)
     absent = None if concept_labels is None else mean_absent_values(projected, concept_labels)
     return RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes), absent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple, Self, cast
 
@@ -19,17 +19,11 @@ from captum_concepts.backbones.pooling import Concepts, Maps, Pool
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import linear_part, make_linear
-from captum_concepts.models.files import ModelContents
+from captum_concepts.models.files import LEVELS, ModelContents
 from captum_concepts.models.heads import warn_unconverged
-from captum_concepts.models.store import StoredCBM
+from captum_concepts.models.store import SHARED, StoredCBM
+from captum_concepts.support import running
 from captum_concepts.support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
-from captum_concepts.support.running import (
-    evaluation_mode,
-    first_floating,
-    tensor_output,
-    widest_float,
-    without_autocast,
-)
 from captum_concepts.texts import in_one_line
 
 
@@ -85,8 +79,7 @@ class ResidualCBM(StoredCBM):
         self.residual = residual
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
-        levels = ("absent_values", "mean_values")
-        for name in ("class_names", "source", "normalisation", "image_size", "random_banks", *levels):
+        for name in (*SHARED, *LEVELS, "random_banks"):
             setattr(self, name, getattr(bottleneck, name, getattr(self, name)))
 
     @property
@@ -113,17 +106,7 @@ class ResidualCBM(StoredCBM):
         """Return the concept maps of features, those of the bottleneck."""
         return self.bottleneck.maps_from_features(features, concepts)
 
-    def random_models(self) -> Sequence[StoredCBM]:
-        """Return a concept model for each random bank, without a residual.
-
-        Returns
-        -------
-        list of PostHocCBM
-            As of `PostHocCBM.random_models`.
-        """
-        bottleneck = self.bottleneck.with_head(self.bottleneck.head)
-        bottleneck.random_banks = self.random_banks
-        return bottleneck.random_models()
+    random_models = PostHocCBM.random_models
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
@@ -156,15 +139,16 @@ class ResidualCBM(StoredCBM):
             If `inputs` are of fewer than two dimensions.
         """
         inputs = self.own_inputs(inputs)
-        with evaluation_mode(self), torch.no_grad():
+        with running.evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
-            return Contributions(tensor_output(self.head(self.concept_layer(embedding))), self._add_logits(embedding))
+            return Contributions(
+                running.tensor_output(self.head(self.concept_layer(embedding))), self._add_logits(embedding)
+            )
 
     def _contents(self) -> ModelContents:
-        contents = self.bottleneck._contents()
-        facts = replace(contents.backbone, source=self.source)
-        own = replace(contents, class_names=self.class_names, random_banks=self.random_banks, levels=self._levels())
-        return replace(own, backbone=facts, residual=self.residual)
+        inner = self.bottleneck._contents()
+        facts = replace(inner.backbone, source=self.source)
+        return replace(inner, **self._known(), backbone=facts, residual=self.residual)
 
     @classmethod
     def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
@@ -172,12 +156,14 @@ class ResidualCBM(StoredCBM):
         return cls(bottleneck._restore(contents, features, pool, maps), cast("nn.Module", contents.residual))
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
-        return tensor_output(self.head(values)) + self._add_logits(embedding)
+        return running.tensor_output(self.head(values)) + self._add_logits(embedding)
 
     def _add_logits(self, embedding: Tensor) -> Tensor:
-        reference = first_floating(self.residual)
-        with without_autocast(embedding.device):
-            return tensor_output(self.residual(embedding if reference is None else embedding.to(reference.dtype)))
+        reference = running.first_floating(self.residual)
+        with running.without_autocast(embedding.device):
+            return running.tensor_output(
+                self.residual(embedding if reference is None else embedding.to(reference.dtype))
+            )
 
 
 def fit_residual(
@@ -229,15 +215,15 @@ def fit_residual(
         raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
     check_axes(embeddings=(embedding, "N d"), labels=(labels, "N"))
     check_finite("loader", embedding)
-    with evaluation_mode(cbm), torch.no_grad():
-        offset = tensor_output(cbm.head(cbm.concept_layer(embedding)))
+    with running.evaluation_mode(cbm), torch.no_grad():
+        offset = running.tensor_output(cbm.head(cbm.concept_layer(embedding)))
     if labels.max() >= offset.shape[1]:
         raise ValueError(
             f"Expected argument `loader` to give labels below K = {offset.shape[1]}, the classes of the model, but got "
             f"{int(labels.max())}."
         )
     # The solver does not stall in float64.
-    precision = widest_float(embedding.device)
+    precision = running.widest_float(embedding.device)
     weight, bias = _solve(embedding.to(precision), labels, offset.to(precision), C, max_iter, standardise)
     residual = make_linear(weight, bias, torch.promote_types(offset.dtype, torch.float32))
     return ResidualCBM(cbm, residual.train(cbm.training))

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-from huggingface_hub.constants import CONFIG_NAME, ENDPOINT, SAFETENSORS_SINGLE_FILE
-from torch import Tensor, nn
+from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
+from torch import nn
 
 from captum_concepts.backbones.backbone import Backbone, Normalisation
 from captum_concepts.backbones.embedding import LoaderBatch
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.directions import as_embeddings
+from captum_concepts.bank.files import write_file, write_folder
 from captum_concepts.models.card import make_card
 from captum_concepts.models.chain import ConceptChain
-from captum_concepts.models.files import LEVELS, BackboneFacts, ModelContents, read_model, write_file, write_folder
+from captum_concepts.models.files import LEVELS, WHAT, BackboneFacts, ModelContents, backbone_facts, read_model
 from captum_concepts.models.random_banks import N_BANKS, random_banks
+from captum_concepts.support import running
 from captum_concepts.support.checks import check_path, check_whole
 from captum_concepts.support.files import quote, shorten
-from captum_concepts.support.running import (
-    device_of,
-    error_text,
-    evaluation_mode,
-    progress,
-    tensor_output,
-    warn_user,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +33,8 @@ if TYPE_CHECKING:
     from captum_concepts.models.random_banks import RandomBank
 
 
-#: Names of the errors of requests and of httpx without an answer.
-_UNREACHABLE = {"ConnectionError", "Timeout", "TransportError"}
+#: What models of the same backbone and classes know in common.
+SHARED = ("class_names", "source", "normalisation", "image_size")
 
 
 class StoredCBM(ConceptChain, ModelHubMixin):
@@ -64,16 +57,22 @@ class StoredCBM(ConceptChain, ModelHubMixin):
             self.image_size = features.image_size
 
     def know_file(self, contents: ModelContents) -> None:
-        """Take over what a file tells of the backbone and of the levels of the values."""
+        """Take over what a file tells of the backbone, the classes, random banks and the levels of the values."""
+        self.class_names, self.random_banks = contents.class_names, contents.random_banks
         for name, level in contents.levels.items():
-            setattr(self, name, level.to(device_of(self)))
+            setattr(self, name, level.to(running.device_of(self)))
         self.source = contents.backbone.source
         self.normalisation = self.normalisation or contents.backbone.normalisation
 
-    def _levels(self) -> dict[str, Tensor]:
-        """Return what is known of the values of absent concepts, and of their mean."""
-        known = {name: getattr(self, name) for name in LEVELS}
-        return {name: level for name, level in known.items() if level is not None}
+    def _contents_with(self, width: int, **concepts: Any) -> ModelContents:
+        """Return what files hold of the model, given the width of the embedding and what is said of the concepts."""
+        facts = backbone_facts(self.features, self.pooling, width, self.source, self.normalisation)
+        return ModelContents(self.head, facts, **concepts, **self._known())
+
+    def _known(self) -> dict[str, Any]:
+        """Return what files hold of every kind of model besides its stages and its backbone."""
+        levels = {name: level for name in LEVELS if (level := getattr(self, name)) is not None}
+        return {"class_names": self.class_names, "random_banks": self.random_banks, "levels": levels}
 
     @abstractmethod
     def _contents(self) -> ModelContents:
@@ -124,9 +123,9 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         if labels is None:
             raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
         rows = as_embeddings(embedding)
-        with evaluation_mode(self), torch.no_grad():
+        with running.evaluation_mode(self), torch.no_grad():
             values = self.concept_layer(embedding)
-            shape = values.shape[1], tensor_output(self.head(values[:1])).shape[1]
+            shape = values.shape[1], running.tensor_output(self.head(values[:1])).shape[1]
         counts_from_absence = self.absent_values is not None or self.bounded
         if not counts_from_absence:
             self.mean_values = values.mean(0)
@@ -134,7 +133,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         known = counts_from_absence and concept_labels is not None and concept_labels.shape[1] == shape[1]
         settings: dict[str, Any] = {"n_banks": n_banks, "values": getattr(self, "values", "margin"), "seed": seed}
         banks = random_banks(rows, labels, *shape, concept_labels=concept_labels if known else None, **settings)
-        self.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=n_banks))
+        self.random_banks = tuple(running.progress(banks, "Random banks", show=display_progressbar, total=n_banks))
         return self
 
     @classmethod
@@ -167,7 +166,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         IsADirectoryError
             If it is a folder.
         """
-        write_file(check_path("path", path), self._checked_contents())
+        write_file(check_path("path", path), WHAT, *self._checked_contents().pack())
 
     @classmethod
     def load(
@@ -219,7 +218,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
             features = _named_backbone(facts, path, download)
         module, _ = resolve_stages(features, pool, maps)
         for stage in contents.stages.values():
-            stage.to(device_of(module)).train(module.training)
+            stage.to(running.device_of(module)).train(module.training)
         model = cls._restore(contents, features, pool, maps)
         _check_same(facts, model._contents().backbone, path, strict)
         return model
@@ -250,8 +249,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         """
         self._checked_contents().pack()
         hub.setdefault("model_card_kwargs", {"repo_id": Path(save_directory).resolve().name, "metrics": metrics})
-        with _one_sentence():
-            address: str | None = super().save_pretrained(save_directory, **hub)
+        address: str | None = super().save_pretrained(save_directory, **hub)
         return address
 
     @classmethod
@@ -340,15 +338,12 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         Raises
         ------
         ValueError
-            As in `save`; before anything is sent.
-        ConnectionError
-            If the hub cannot be reached.
+            As in `save`; before anything is sent. What the hub refuses raises an error of `huggingface_hub`.
         """
         self._checked_contents().pack()
         card = {"repo_id": repo_id, "metrics": metrics, "description": description, "license": license}
         hub.setdefault("model_card_kwargs", card)
-        with _one_sentence():
-            return str(super().push_to_hub(repo_id, **hub))
+        return str(super().push_to_hub(repo_id, **hub))
 
     def generate_model_card(
         self,
@@ -362,26 +357,12 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         return make_card(repo_id, self._contents(), metrics, description, license)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        write_folder(save_directory, self._contents())
+        write_folder(save_directory, *self._contents().pack())
 
     def _checked_contents(self) -> ModelContents:
         if self.source is not None:
             check_source("source", self.source)
         return self._contents()
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Raise one error for a hub out of reach, for which each version of its library has another one."""
-    try:
-        yield
-    except Exception as error:
-        if not _UNREACHABLE & {kind.__name__ for kind in type(error).__mro__}:
-            raise
-        raise ConnectionError(
-            f"The Hugging Face hub at {ENDPOINT} cannot be reached ({error_text(error)}), so that nothing was sent. "
-            "`save_pretrained(folder)` writes the same files to this machine."
-        ) from None
 
 
 def _named_backbone(facts: BackboneFacts, path: object, download: bool) -> Backbone:
@@ -407,4 +388,4 @@ def _check_same(expected: BackboneFacts, actual: BackboneFacts, path: object, st
     )
     if strict:
         raise ValueError(f"{message}, or pass `strict=False` if it is meant to differ.")
-    warn_user(f"{message} for the values that were fitted.")
+    running.warn_user(f"{message} for the values that were fitted.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -15,16 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts.support.checks import (
-    as_list,
-    check_axes,
-    check_binary,
-    check_choice,
-    check_finite,
-    check_range,
-    check_shape,
-    to_array,
-)
+from captum_concepts.support import checks
 from captum_concepts.texts import readable_name, signed_text
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
@@ -103,10 +94,10 @@ def overlay(
     >>> picture.shape
     (32, 32, 3)
     """
-    check_choice("coloured", coloured, (True, False, "blend"))
+    checks.check_choice("coloured", coloured, (True, False, "blend"))
     if beta is None:
         beta = 0.7 if coloured == "blend" else 0.4
-    check_range("beta", beta, 0, 1)
+    checks.check_range("beta", beta, 0, 1)
     if low is not None and high is not None and low > high:
         raise ValueError(f"Expected argument `low` to be at most `high` = {high} but got {low}.")
     if not coloured and threshold is None:
@@ -181,10 +172,10 @@ def plot_coam(
     >>> figure, axes = plot_coam(np.zeros((3, 32, 32)), np.eye(4), name="red wing")
     >>> figure.savefig("red_wing.png")
     """
-    picture = overlay(image, map, beta, coloured, threshold, low=low, high=high)
+    tile = Tile(overlay(image, map, beta, coloured, threshold, low=low, high=high), name or "", present)
     if ax is None:
         ax = TextFigure(figsize=(TILE * 1.5, TILE * 1.7), layout="constrained").subplots()
-    _draw(ax, picture, name, present)
+    draw_tiles([[tile]], np.array([[ax]]))
     return figure_of(ax), ax
 
 
@@ -262,63 +253,80 @@ def gallery(
     n = len(images)
     if n == 0:
         raise ValueError("Expected argument `images` to hold at least one image but got none.")
-    maps = to_array("maps", maps)
-    check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
+    maps = checks.to_array("maps", maps)
+    checks.check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
     k = maps.shape[1]
-    marks = None if present is None else _as_marks("present", present, n, k)
-    gone = None if absent is None else _as_marks("absent", absent, n, k)
+    marks = as_marks("present", present, ("N", "k"), (n, k))
+    gone = as_marks("absent", absent, ("N", "k"), (n, k))
     if contributions is not None:
-        contributions = to_array("contributions", contributions)
-        check_shape("contributions", contributions, ("N", "k"), (n, k))
+        contributions = checks.to_array("contributions", contributions)
+        checks.check_shape("contributions", contributions, ("N", "k"), (n, k))
     if class_maps is not None:
-        class_maps = to_array("class_maps", class_maps)
-        check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
-    labels = _map_labels(_as_names(names, n, k), gone, contributions)
+        class_maps = checks.to_array("class_maps", class_maps)
+        checks.check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
+    listed = _as_names(names, n, k)
     if class_names is not None and len(class_names) != n:
         raise ValueError(f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}.")
-    columns = 1 + k + (class_maps is not None)
     if axes is not None:
-        check_shape("axes", axes, ("N", "columns"), (n, columns))
+        checks.check_shape("axes", axes, ("N", "columns"), (n, 1 + k + (class_maps is not None)))
+
+    def tile(i: int, j: int) -> Tile:
+        is_absent = gone is not None and bool(gone[i, j])
+        part = "" if contributions is None else f" ({signed_text(contributions[i, j])})"
+        mark = None if marks is None or is_absent else bool(marks[i, j])
+        picture = overlay(images[i], maps[i, j], beta, coloured, threshold)
+        return Tile(picture, f"{'no ' if is_absent else ''}{listed[i][j]}{part}", mark)
+
     # All pictures come before the figure: wrong input draws nothing on the caller's axes.
-    pictures = [
+    rows = [
         [
-            as_picture("images", images[i]),
-            *(overlay(images[i], maps[i, j], beta, coloured, threshold) for j in range(k)),
-            *([] if class_maps is None else [overlay(images[i], class_maps[i], beta, coloured or True)]),
+            Tile(as_picture("images", images[i]), "" if class_names is None else class_names[i]),
+            *(tile(i, j) for j in range(k)),
+            *([] if class_maps is None else [Tile(overlay(images[i], class_maps[i], beta, coloured or True), "class")]),
         ]
         for i in range(n)
     ]
+    return draw_tiles(rows, axes)
+
+
+class Tile(NamedTuple):
+    """A picture (H, W, 3) of a grid, what is written above it, and whether a tick or a cross goes before that."""
+
+    picture: np.ndarray
+    title: str = ""
+    present: bool | None = None
+    colour: str | None = None  # that of the mark by default
+
+
+def draw_tiles(
+    rows: Sequence[Sequence[Tile]], axes: np.ndarray | None = None, *, last: float = 0.0, bar: float = 0.0
+) -> tuple[Figure, np.ndarray]:
+    """Draw rows of tiles, on axes of the caller's or in a new figure, whose axes without a tile are hidden.
+
+    `last` is the width, in tiles, of a further column, which is left to the caller; `bar` are inches for a colour bar.
+    """
     if axes is None:
-        headings = [""] * n if class_names is None else class_names
-        heights = [_row_height(row[0], labels[i], headings[i]) for i, row in enumerate(pictures)]
-        figure = TextFigure(figsize=(TILE * columns, sum(heights)), layout="constrained")
-        axes = figure.subplots(n, columns, squeeze=False)
-    for i, row in enumerate(pictures):
-        _draw(axes[i, 0], row[0], None if class_names is None else class_names[i])
-        for j in range(k):
-            acts_by_absence = gone is not None and bool(gone[i, j])
-            mark = None if marks is None or acts_by_absence else bool(marks[i, j])
-            _draw(axes[i, 1 + j], row[1 + j], labels[i][j], mark)
-        if class_maps is not None:
-            _draw(axes[i, -1], row[-1], "class")
+        widths = [1.0] * len(rows[0]) + [last] * bool(last)
+        heights = [max(map(_tile_height, row)) for row in rows]
+        figure = TextFigure(figsize=(TILE * sum(widths) + bar, sum(heights)), layout="compressed")
+        axes = figure.subplots(len(rows), len(widths), squeeze=False, width_ratios=widths)
+    for row, of_row in zip(axes, rows, strict=True):
+        for ax, tile in zip(row, of_row, strict=False):
+            glyph, colour = ("", "black") if tile.present is None else MARKS[tile.present]
+            ax.imshow(tile.picture)
+            # The user's own font may lack the glyphs; a `$` in a concept's name is no formula.
+            family = [*mpl.rcParams["font.family"], "DejaVu Sans"]
+            title = _wrap(f"{glyph} {tile.title}".strip())
+            ax.set_title(title, fontsize=8.5, color=tile.colour or colour, family=family, parse_math=False, pad=3)
+        for ax in row[: len(row) - bool(last)]:
+            ax.set_axis_off()
     return figure_of(axes[0, 0]), axes
 
 
-def _draw(ax: Axes, picture: np.ndarray, name: str | None = None, present: bool | None = None) -> None:
-    ax.imshow(picture)
-    ax.set_axis_off()
-    glyph, colour = ("", "black") if present is None else MARKS[present]
-    title = _wrap(f"{glyph} {name or ''}".strip())
-    # The user's own font may lack the glyphs; a `$` in a concept's name is no formula.
-    family = [*mpl.rcParams["font.family"], "DejaVu Sans"]
-    ax.set_title(title, fontsize=8.5, color=colour, family=family, parse_math=False, pad=3)
-
-
-def _row_height(picture: np.ndarray, names: list[str], class_name: str) -> float:
-    """Return the inches that a row of the gallery takes: the image, and the longest title above it."""
-    titles = [*(f"✓ {name}" for name in names), class_name]
-    lines = max(_wrap(title).count("\n") + 1 for title in titles)
-    return TILE * picture.shape[0] / picture.shape[1] + 0.14 * lines + 0.1
+def _tile_height(tile: Tile) -> float:
+    """Return the inches that a tile takes: the picture, and the title above it."""
+    lines = _wrap(f"✓ {tile.title}").count("\n") + 1
+    return TILE * tile.picture.shape[0] / tile.picture.shape[1] + 0.14 * lines + 0.1
 
 
 def figure_of(ax: Axes) -> Figure:
@@ -334,32 +342,22 @@ def _wrap(name: str) -> str:
     return "\n".join(textwrap.fill(readable_name(line), _WRAP) for line in name.split("\n"))
 
 
-def _map_labels(names: list[list[str]], absent: np.ndarray | None, contributions: np.ndarray | None) -> list[list[str]]:
-    """Return what is written above the maps of each image."""
-    if absent is not None:
-        names = [
-            [f"no {name}" if gone else name for name, gone in zip(*row, strict=True)]
-            for row in zip(names, absent, strict=True)
-        ]
-    if contributions is not None:
-        names = [
-            [f"{name} ({signed_text(part)})" for name, part in zip(*row, strict=True)]
-            for row in zip(names, contributions, strict=True)
-        ]
-    return names
-
-
-def _as_marks(name: str, value: Tensor | ArrayLike, n: int, k: int) -> np.ndarray:
-    marks = to_array(name, value)
-    check_shape(name, marks, ("N", "k"), (n, k))
-    check_binary(name, marks)
+def as_marks(
+    name: str, value: Tensor | ArrayLike | None, axes: Sequence[str], sizes: Sequence[int | None]
+) -> np.ndarray | None:
+    """Return an optional array of 0 and 1 of a shape, or raise."""
+    if value is None:
+        return None
+    marks = checks.to_array(name, value)
+    checks.check_shape(name, marks, axes, sizes)
+    checks.check_binary(name, marks)
     return marks
 
 
 def _as_names(names: Sequence[str] | Sequence[Sequence[str]], n: int, k: int) -> list[list[str]]:
-    listed = as_list("names", names, "names")
+    listed = checks.as_list("names", names, "names")
     shared = all(isinstance(item, str) for item in listed)
-    rows = [listed] * n if shared else [as_list("names", row, "names") for row in listed]
+    rows = [listed] * n if shared else [checks.as_list("names", row, "names") for row in listed]
     lengths = [len(row) for row in rows]
     if lengths != [k] * n:
         raise ValueError(
@@ -371,7 +369,7 @@ def _as_names(names: Sequence[str] | Sequence[Sequence[str]], n: int, k: int) ->
 
 def as_picture(name: str, image: Tensor | ArrayLike) -> np.ndarray:
     """Return an image as (H, W, 3) floats in [0, 1]."""
-    array = to_array(name, image)
+    array = checks.to_array(name, image)
     if not array.size:
         raise ValueError(f"Expected argument `{name}` to hold at least one pixel but got shape {array.shape}.")
     if array.ndim == 4 and len(array) == 1:
@@ -389,7 +387,7 @@ def as_picture(name: str, image: Tensor | ArrayLike) -> np.ndarray:
         )
     if first and (not last or isinstance(image, Tensor)) and n_axes == 3:
         array = np.moveaxis(array, 0, -1)
-    check_finite(name, array)
+    checks.check_finite(name, array)
     array = array / 255.0 if array.dtype == np.uint8 else array.astype(np.float64)
     check_levels(name, array.min(), array.max())
     return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
@@ -408,13 +406,13 @@ def check_levels(name: str, low: float, high: float) -> None:
 
 def _as_map(map_: Tensor | ArrayLike) -> np.ndarray:
     """Return one map (h, w), also of a batch of one."""
-    values = to_array("map", map_)
+    values = checks.to_array("map", map_)
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
-    check_axes(map=(values, "h w"))
+    checks.check_axes(map=(values, "h w"))
     if not values.size:
         raise ValueError(f"Expected argument `map` to hold at least one number but got shape {values.shape}.")
-    check_finite("map", values)
+    checks.check_finite("map", values)
     return values
 
 

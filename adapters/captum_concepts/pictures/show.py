@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -18,15 +17,7 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.models.interventions import chosen_concepts
-from captum_concepts.pictures.gallery import (
-    MARKS,
-    PALETTE,
-    TILE,
-    TextFigure,
-    check_levels,
-    figure_of,
-    plot_coam,
-)
+from captum_concepts.pictures import gallery
 from captum_concepts.pictures.views import (
     ClassViews,
     ConceptViews,
@@ -37,17 +28,7 @@ from captum_concepts.pictures.views import (
     concept_views,
     known_normalisation,
 )
-from captum_concepts.support.checks import (
-    check_binary,
-    check_choice,
-    check_finite,
-    check_shape,
-    check_whole,
-    find_names,
-    to_array,
-    to_class_indices,
-    to_presence,
-)
+from captum_concepts.support import checks
 from captum_concepts.texts import clip_text, readable_name, signed_text
 
 if TYPE_CHECKING:
@@ -55,6 +36,7 @@ if TYPE_CHECKING:
 
 BY = ("effect", "contribution", "value", "weight")
 _GREY = "#6e6e6e"
+_BAR = 0.9  # inches that a colour bar takes
 
 
 def show_concepts(
@@ -149,9 +131,9 @@ def show_concepts(
     (2, 5)
     >>> figure.savefig("concepts.png")
     """
-    check_whole("top", top, 1)
+    checks.check_whole("top", top, 1)
     if by is not None:
-        check_choice("by", by, BY)
+        checks.check_choice("by", by, BY)
     # Before the model runs, which may take minutes.
     tiles = _pictures(pictures, images, model)
     views = _compute_views(model, images, layer, bank, batch_size)
@@ -162,10 +144,10 @@ def show_concepts(
         chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
-    present = _as_concept_labels(concept_labels, n, n_concepts)
+    present = gallery.as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
     if labels is not None:
-        labels = to_class_indices("labels", labels)
-        check_shape("labels", labels, ("N",), (n,))
+        labels = checks.to_class_indices("labels", labels)
+        checks.check_shape("labels", labels, ("N",), (n,))
     names = None
     if isinstance(views, ClassViews):
         names = class_labels(class_names or getattr(model, "class_names", None), views.logits.shape[1])
@@ -175,23 +157,21 @@ def show_concepts(
     kind = by if by in ("effect", "contribution") else getattr(views, "kind", "")
     names_of_rest = {"effect": f"at the {getattr(views, 'level', '')}", "contribution": "bias"}
     remainder = ("residual and " if has_residual else "") + names_of_rest.get(kind, "")
-    figure, axes = _grid(n, 1 + chosen.shape[1], tiles.shape[2] / tiles.shape[3], waterfall=names is not None)
-    for i, row in enumerate(axes):
-        title = _class_title(views, i, names, labels) if isinstance(views, ClassViews) and names else ""
-        _draw_picture(row[0], tiles[i], title)
-        for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
-            value = views.values[i, j].item()
+    rows = []
+    for i, js in enumerate(chosen.tolist()):
+        rows.append([gallery.Tile(gallery.as_picture("images", tiles[i]), _class_title(views, i, names, labels))])
+        for j, map_ in zip(js, maps[i], strict=True):
+            value, weak = views.values[i, j].item(), views.weak[j]
             absent = views.threshold is not None and value < views.threshold
             mark = None if present is None or absent else bool(present[i, j])
-            name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
-            weak = views.weak[j]
             # No line ends within "p = 0.87".
-            name += "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
-            plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
-            _frame_clipped(ax, map_, low, high, tiles.shape[2:])
-            if weak:
-                ax.title.set_color(_GREY)
-        if isinstance(views, ClassViews):
+            more = "\n" + weak.replace(" = ", "\u00a0=\u00a0") if weak else ""
+            title = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}{more}"
+            picture = gallery.overlay(tiles[i], map_, coloured="blend", low=low, high=high)
+            rows[i].append(gallery.Tile(picture, title, mark, _GREY if weak else None))
+    figure, axes = gallery.draw_tiles(rows, last=0.0 if names is None else 2.6, bar=_BAR)
+    if isinstance(views, ClassViews):
+        for i, row in enumerate(axes):
             there = None if views.threshold is None else views.values[i] >= views.threshold
             plot_contributions(
                 views.importance(kind)[i],
@@ -203,8 +183,7 @@ def show_concepts(
                 total_name="logit less the mean" if kind == "effect" else "logit",
                 ax=row[-1],
             )
-    of_maps = axes[:, 1:-1] if names is not None else axes[:, 1:]
-    _draw_colour_bar(figure, of_maps, low, high, views, clipped=bool(_clipped(maps, low, high).any()))
+    _show_scale(figure, axes[:, 1 : 1 + chosen.shape[1]], maps.flatten(0, 1), (low, high), views, tiles.shape[2:])
     return figure, axes
 
 
@@ -265,30 +244,32 @@ def show_top_images(
     >>> figure, axes = show_top_images(cbm, torch.rand(20, 3, 16, 16), "red", top=4)
     >>> figure.savefig("red.png")
     """
-    check_whole("top", top, 1)
+    checks.check_whole("top", top, 1)
     # Before the model runs, which may take minutes.
     tiles = _pictures(pictures, images, model)
     views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
-    (j,) = find_names("concept", views.names, [concept])
-    present = _as_concept_labels(concept_labels, n, n_concepts)
-    rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
-    low, high = scale_of(views.maps[rows, j], views.map_threshold)
-    columns = min(len(rows), 4)
-    figure, axes = _grid(-(-len(rows) // columns), columns, tiles.shape[2] / tiles.shape[3], waterfall=False)
-    flat = axes.ravel()
-    for ax, i in zip(flat, rows, strict=False):
-        mark = None if present is None else bool(present[i, j])
-        name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
-        plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
-        _frame_clipped(ax, views.maps[i, j], low, high, tiles.shape[2:])
-    for ax in flat[len(rows) :]:
-        ax.set_visible(False)
+    (j,) = checks.find_names("concept", views.names, [concept])
+    present = gallery.as_marks("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    best = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
+    maps = views.maps[best, j]
+    low, high = scale_of(maps, views.map_threshold)
+    shown = [
+        gallery.Tile(
+            gallery.overlay(tiles[i], map_, coloured="blend", low=low, high=high),
+            f"image {i}: {signed_text(views.values[i, j].item(), 2)}",
+            None if present is None else bool(present[i, j]),
+        )
+        for i, map_ in zip(best, maps, strict=True)
+    ]
+    columns = min(len(shown), 4)
+    rows = [shown[start : start + columns] for start in range(0, len(shown), columns)]
+    figure, axes = gallery.draw_tiles(rows, bar=_BAR)
     title = clip_text(readable_name(views.names[j]), 60) + (f"\n{views.weak[j]}" if views.weak[j] else "")
     colour = _GREY if views.weak[j] else "black"
     figure.suptitle(title, fontsize="medium", parse_math=False, color=colour)
-    _draw_colour_bar(figure, axes, low, high, views, clipped=bool(_clipped(views.maps[rows, j], low, high).any()))
-    return figure, flat[: len(rows)]
+    _show_scale(figure, axes, maps, (low, high), views, tiles.shape[2:])
+    return figure, axes.ravel()[: len(shown)]
 
 
 def plot_contributions(
@@ -343,28 +324,26 @@ def plot_contributions(
     >>> figure, axes = plot_contributions([2.0, -0.5], names, total=1.7, present=[1, 0])
     >>> figure.savefig("contributions.png")
     """
-    check_whole("top", top, 1)
-    check_finite("total", total)
-    parts = to_array("contributions", contributions).astype(float)
-    check_shape("contributions", parts, ("L",), (len(names),))
+    checks.check_whole("top", top, 1)
+    checks.check_finite("total", total)
+    parts = checks.to_array("contributions", contributions).astype(float)
+    checks.check_shape("contributions", parts, ("L",), (len(names),))
+    present = gallery.as_marks("present", present, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, smaller = order[:top], order[top:]
     texts = [clip_text(readable_name(str(name)), 30) for name in names]
     if present is not None:
-        there = to_array("present", present)
-        check_shape("present", there, ("L",), (len(names),))
-        check_binary("present", there)
-        texts = [f"{text}: {'yes' if is_there else 'no'}" for text, is_there in zip(texts, there, strict=True)]
+        texts = [f"{text}: {'yes' if is_there else 'no'}" for text, is_there in zip(texts, present, strict=True)]
     bars = [(texts[j], parts[j]) for j in largest]
     if len(smaller):
         bars.append((f"{len(smaller)} other concept{'s' if len(smaller) > 1 else ''}", parts[smaller].sum()))
     bars.append((clip_text(str(rest), 30), total - parts.sum()))
     if ax is None:
-        ax = TextFigure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
+        ax = gallery.TextFigure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
     starts = np.cumsum([0.0, *(width for _, width in bars)])
     places = np.arange(len(bars) + 1)
     for place, (start, (_, width)) in enumerate(zip(starts, bars, strict=False)):
-        ax.barh(place, width, left=start, height=0.7, color=MARKS[bool(width >= 0)][1])
+        ax.barh(place, width, left=start, height=0.7, color=gallery.MARKS[bool(width >= 0)][1])
     ax.barh(places[-1], total, height=0.7, color=_GREY)
     labels = [f"{name}  {signed_text(width, 2)}" for name, width in bars] + [
         f"{clip_text(total_name, 30)}  {signed_text(total, 2)}"
@@ -375,7 +354,7 @@ def plot_contributions(
     ax.tick_params(axis="x", labelsize="x-small")
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    return figure_of(ax), ax
+    return gallery.figure_of(ax), ax
 
 
 def scale_of(maps: Tensor, threshold: float | None) -> tuple[float, float]:
@@ -394,21 +373,13 @@ def _compute_views(
     bank: ConceptBank | None,
     batch_size: int,
 ) -> ConceptViews:
-    check_whole("batch_size", batch_size, 1)
+    checks.check_whole("batch_size", batch_size, 1)
     if bank is not None and (layer is not None or isinstance(model, Backbone)):
         return bank_views(model, layer, bank, images, batch_size)
     if layer is not None or bank is not None:
         missing = "layer" if layer is None else "bank"
         raise ValueError(f"Expected arguments `layer` and `bank` together but `{missing}` is missing.")
     return concept_views(model, images, batch_size)
-
-
-def _as_concept_labels(labels: Tensor | ArrayLike | None, n: int, n_concepts: int) -> np.ndarray | None:
-    if labels is None:
-        return None
-    array = to_presence("concept_labels", labels)
-    check_shape("concept_labels", array, ("N", "L"), (n, n_concepts))
-    return array
 
 
 def _pictures(pictures: Tensor | ArrayLike | None, images: Tensor | ArrayLike, model: nn.Module | Backbone) -> Tensor:
@@ -421,11 +392,13 @@ def _pictures(pictures: Tensor | ArrayLike | None, images: Tensor | ArrayLike, m
         name, tensor = "pictures", check_images(pictures, "pictures")
         if len(tensor) != n:
             raise ValueError(f"Expected argument `pictures` to hold N = {n} images but got {len(tensor)}.")
-    check_levels(name, tensor.min().item(), tensor.max().item())
+    gallery.check_levels(name, tensor.min().item(), tensor.max().item())
     return tensor
 
 
-def _class_title(views: ClassViews, i: int, names: list[str], labels: Tensor | None) -> str:
+def _class_title(views: ConceptViews, i: int, names: list[str] | None, labels: Tensor | None) -> str:
+    if not isinstance(views, ClassViews) or names is None:
+        return ""
     shares = views.logits[i].softmax(0)
     k = int(shares.argmax())
     title = f"{clip_text(names[k], 40)} ({shares[k]:.0%})"
@@ -436,40 +409,25 @@ def _class_title(views: ClassViews, i: int, names: list[str], labels: Tensor | N
     return title if true is None or true == k else f"{title}\nlabel: {clip_text(names[true], 40)}"
 
 
-def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figure, np.ndarray]:
-    """Return a figure of rows of square tiles, each with a wider one for a waterfall at its end."""
-    widths = [1.0] * tiles + [2.6] * waterfall
-    # Titles have up to six lines.
-    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.7) * rows + 0.2)
-    figure = TextFigure(figsize=size, layout="compressed")
-    return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
-
-
-def _draw_picture(ax: Axes, picture: Tensor, title: str) -> None:
-    flat = torch.zeros(1, 1)
-    # Without a share of the colours, it is the image alone, checked as the others are.
-    plot_coam(picture, flat, title or None, beta=0.0, coloured="blend", ax=ax)
-
-
-def _clipped(maps: Tensor, low: float, high: float) -> Tensor:
-    """Return which cells of maps are beyond the end of the scale by more than a twentieth of it."""
-    return maps > high + 0.05 * (high - low)
-
-
-def _frame_clipped(ax: Axes, map_: Tensor, low: float, high: float, size: Sequence[int]) -> None:
-    height, width = size
-    rows, columns = height / map_.shape[0], width / map_.shape[1]
-    for y, x in _clipped(map_, low, high).nonzero().tolist():
-        corner = x * columns - 0.5, y * rows - 0.5
-        ax.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor="white", linewidth=1))
-
-
-def _draw_colour_bar(
-    figure: Figure, axes: np.ndarray, low: float, high: float, views: ConceptViews, *, clipped: bool
+def _show_scale(
+    figure: Figure,
+    axes: np.ndarray,
+    maps: Tensor,
+    ends: tuple[float, float],
+    views: ConceptViews,
+    size: Sequence[int],
 ) -> None:
-    colours = ScalarMappable(Normalize(low, high), mpl.colormaps[PALETTE])
-    extend = "max" if clipped else "neither"
-    bar = figure.colorbar(colours, ax=list(np.ravel(axes)), shrink=0.8, pad=0.01, aspect=30, extend=extend)
+    """Draw the colour bar of maps (n, h, w) on one scale, and frame cells beyond its end by a twentieth of it."""
+    low, high = ends
+    clipped = maps > high + 0.05 * (high - low)
+    rows, columns = size[0] / maps.shape[1], size[1] / maps.shape[2]
+    for ax, cells in zip(axes.ravel(), clipped, strict=False):
+        for y, x in cells.nonzero().tolist():
+            corner = x * columns - 0.5, y * rows - 0.5
+            ax.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor="white", linewidth=1))
+    colours = ScalarMappable(Normalize(low, high), mpl.colormaps[gallery.PALETTE])
+    extend = "max" if clipped.any() else "neither"
+    bar = figure.colorbar(colours, ax=list(axes.ravel()), shrink=0.8, pad=0.01, aspect=30, extend=extend)
     bar.ax.tick_params(labelsize="x-small")
     bar.set_label(
         "concept map, in units of the value" if views.map_threshold is not None else "concept map", size="x-small"

@@ -15,15 +15,8 @@ from captum_concepts.bank.directions import describe_weak
 from captum_concepts.models.bottleneck import BottleneckLayer
 from captum_concepts.models.chain import ConceptChain, ConceptLayer
 from captum_concepts.models.effects import GIVE_LEVEL, concept_effects, effect_level, named_effects, over_mean
+from captum_concepts.support import running
 from captum_concepts.support.checks import check_finite, check_logits, check_names, check_shape, to_tensor
-from captum_concepts.support.running import (
-    at_least_float32,
-    evaluation_mode,
-    floating_images,
-    tensor_output,
-    to_model,
-    without_autocast,
-)
 
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank
@@ -122,7 +115,7 @@ def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 6
         raise TypeError(f"Expected argument `model` to be a concept model but got {type(model).__name__}. {_REMEDY}.")
     stages: Any = model
     images = check_images(images)
-    with evaluation_mode(stages, stages.features, stages.concept_predictor, stages.head), torch.no_grad():
+    with running.evaluation_mode(stages, stages.features, stages.concept_predictor, stages.head), torch.no_grad():
         parts = [_batch_views(stages, batch) for batch in images.split(batch_size)]
     layer = getattr(model, "concept_layer", None)
     values = torch.cat([part["values"] for part in parts])
@@ -151,7 +144,7 @@ CHANNELS = (1, 3, 4)
 
 def check_images(images: Tensor | ArrayLike, name: str = "images") -> Tensor:
     """Return images (N, C, H, W) of floating-point numbers, at least one, or raise."""
-    tensor = floating_images(to_tensor(name, images))
+    tensor = running.floating_images(to_tensor(name, images))
     # One image is a batch of one.
     tensor = tensor[None] if tensor.ndim == 3 else tensor
     check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
@@ -170,19 +163,19 @@ def check_images(images: Tensor | ArrayLike, name: str = "images") -> Tensor:
 def _batch_views(model: Any, images: Tensor) -> dict[str, Tensor]:
     """Return values, maps, logits, weights and residual of a batch, on the CPU."""
     if isinstance(model, ConceptChain):
-        features = model.features(to_model(model.features, images))
+        features = model.features(running.to_model(model.features, images))
         values, maps = model.values_from_features(features), model.maps_from_features(features)
         logits = model.logits_from_features(features)
         scale, offset = _map_units(model)
         maps = maps * scale.to(maps)[:, None, None] + offset.to(maps)[:, None, None]
     else:
-        images = to_model(model.features, images)
-        values, maps = tensor_output(model.concept_predictor(images)), model.concept_maps(images, None)
-        logits = tensor_output(model(images))
+        images = running.to_model(model.features, images)
+        values, maps = running.tensor_output(model.concept_predictor(images)), model.concept_maps(images, None)
+        logits = running.tensor_output(model(images))
     check_logits(logits)
-    with torch.enable_grad(), without_autocast(values.device):
+    with torch.enable_grad(), running.without_autocast(values.device):
         leaf = values.detach().requires_grad_(True)
-        head_logits = tensor_output(model.head(leaf))
+        head_logits = running.tensor_output(model.head(leaf))
         chosen = head_logits.gather(1, logits.argmax(1)[:, None]).sum()
         weights = torch.autograd.grad(chosen, leaf)[0]
     predicted, level = logits.argmax(1), effect_level(model)[0]
@@ -196,7 +189,7 @@ def _batch_views(model: Any, images: Tensor) -> dict[str, Tensor]:
         "weights": weights,
         "residual": logits - head_logits.detach(),
     }
-    return {name: at_least_float32(tensor).detach().cpu() for name, tensor in results.items()}
+    return {name: running.at_least_float32(tensor).detach().cpu() for name, tensor in results.items()}
 
 
 def _random_ranges(model: ConceptChain, features: Tensor, predicted: Tensor) -> dict[str, Tensor]:

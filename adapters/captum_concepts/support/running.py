@@ -6,6 +6,7 @@ import difflib
 import importlib.machinery
 import importlib.util
 import os
+import random
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -179,6 +180,16 @@ def keep_numpy_state() -> Iterator[None]:
         yield
     finally:
         np.random.set_state(state)  # noqa: NPY002
+
+
+def import_sklearn(part: str) -> Any:
+    """Import a part of scikit-learn where it fits: only fitting needs it, and it takes longer than all else."""
+    # With it comes rich, which draws from Python's generator.
+    state = random.getstate()
+    try:
+        return importlib.import_module(f"sklearn.{part}")
+    finally:
+        random.setstate(state)
 
 
 def seed_generators(device: torch.device, seed: int) -> None:

@@ -117,7 +117,7 @@ class Experiments(NamedTuple):
             evaluation_mode(self.model),
             # Captum reads activations through a DataLoader, which draws a seed, and libsvm asks NumPy for one.
             seeded_generators(self.batches.device, self.seed),
-            tensor_outputs(self.model, self.targets, "target"),
+            tensor_outputs(self.model),
         ):
             yield
 

@@ -1,9 +1,10 @@
-"""Centres of the marked pixels of a part, and their share of a map's most active region."""
+"""Marked pixels of a part: their centres, their share of a map's most active region, and how well a map covers them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, to_array, to_masks
 from captum_concepts.support.running import widest_float
+from captum_concepts.texts import in_one_line
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one
 from quantus_concepts.functional.attribution.regions import checked_alphas, checked_threshold, chunks
 from quantus_concepts.functional.attribution.upsampling import Resizer, checked_maps, prepared_maps
@@ -170,6 +172,81 @@ def mask_threshold_shares(maps: Numbers, masks: Numbers, threshold: float) -> Te
         inside = (reached & masks[rows]).sum((1, 2)).to(widest_float(maps.device))
         shares[rows] = (inside / reached.sum((1, 2))).to(shares.dtype)
     return shares.masked_fill(~_is_defined(maps, masks), torch.nan)
+
+
+@in_one_line
+class RegionScores(NamedTuple):
+    """How well maps cover marked regions, each (B,) in [0, 1].
+
+    Attributes
+    ----------
+    iou : Tensor
+        Intersection over union of the region with as many pixels of largest value.
+    energy : Tensor
+        Share of the map's sum inside the region.
+    hit : Tensor
+        Whether the pixel of largest value lies in the region; of several, the share of them.
+    """
+
+    iou: Tensor
+    energy: Tensor
+    hit: Tensor
+
+
+@torch.no_grad()
+def region_scores(maps: Numbers, masks: Numbers) -> RegionScores:
+    """Compare maps with marked regions: intersection over union, energy inside, and pointing game.
+
+    Of a map its smallest value is subtracted, so that a constant added to it changes nothing; pixels of the smallest
+    value name nothing. *IoU*: the pixels that the map names, as many as are marked, with all that have the same value
+    as the last of them, against those that are marked: no threshold is chosen. *Energy* is the energy-based pointing
+    game of Score-CAM (Wang et al. 2020), *hit* the pointing game (Zhang et al. 2018). A map that is the same everywhere
+    scores the share of the image that is marked in all three, and so does white noise on average in energy and hit; its
+    IoU is about a / (2 - a) for a marked share a.
+
+    Parameters
+    ----------
+    maps : array_like
+        (B, h, w), resized to the masks as by `upsample`.
+    masks : array_like
+        (B, M1, M2) of bool, or of 0 and 1: the region of each map.
+
+    Returns
+    -------
+    RegionScores
+        Of the dtype of `maps` (float32 for narrower ones); NaN where nothing is marked or the map is not finite.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong or empty, or an entry is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import region_scores
+    >>> maps = torch.tensor([[[4.0, 2.0], [2.0, 0.0]]])
+    >>> masks = torch.tensor([[[1, 0], [1, 0]]])
+    >>> scores = region_scores(maps, masks)  # two pixels have the value of the second
+    >>> scores.iou, scores.energy, scores.hit
+    (tensor([0.6667]), tensor([0.7500]), tensor([1.]))
+    """
+    maps, masks, size = _maps_and_masks(maps, masks)
+    resize, exact = Resizer(maps, size), widest_float(maps.device)
+    found = maps.new_empty(3, len(maps))
+    for rows, out, work in chunks(maps, size):
+        values, marked = resize(maps[rows], out, work).flatten(1), masks[rows].flatten(1)
+        n_marked = marked.sum(1, keepdim=True).clamp(min=1)
+        values = values - values.amin(1, keepdim=True)
+        # A map that is the same everywhere names every pixel alike.
+        values = values.masked_fill(~values.any(1, keepdim=True), 1)
+        last = values.topk(int(n_marked.max()), 1).values.gather(1, n_marked - 1)
+        named, largest = (values >= last) & (values > 0), values == values.amax(1, keepdim=True)
+        inside = marked.to(exact)
+        found[0, rows] = ((named & marked).sum(1).to(exact) / (named | marked).sum(1)).to(found.dtype)
+        found[1, rows] = ((values.to(exact) * inside).sum(1) / values.sum(1, dtype=exact)).to(found.dtype)
+        found[2, rows] = ((largest & marked).sum(1).to(exact) / largest.sum(1)).to(found.dtype)
+    return RegionScores(*found.masked_fill(~_is_defined(maps, masks), torch.nan))
 
 
 def _maps_and_masks(maps: Numbers, masks: Numbers) -> tuple[Tensor, Tensor, tuple[int, int]]:

@@ -57,15 +57,15 @@ def cem_gain(importance: Numbers, concept_labels: Numbers, top_l: int = 1) -> Te
     labels, presence, order = first_presence(importance, concept_labels, top_l)
     scored = ~presence[:, 0].isnan()
     counts = labels.to(presence)[scored].sum(0)
-    return gain_over_others(presence, order, counts, scored.sum())
+    return gain_over_others(presence, counts[order], scored.sum())
 
 
-def gain_over_others(presence: Tensor, order: Tensor, counts: Tensor, n_scored: Tensor) -> Tensor:
-    """Return gains (N,) of the presence (N, top) of the concepts `order` (N, top).
+def gain_over_others(presence: Tensor, counts: Tensor, n_scored: Tensor) -> Tensor:
+    """Return gains (N,) of the presence (N, top) of the concepts that a sample names.
 
-    `counts` (L,) are how many of the `n_scored` samples of the set show each concept.
+    `counts` (N, top) are how many of the `n_scored` samples of its set show each of them; () or (N, 1).
     """
-    others = (counts[order] - presence) / (n_scored - 1)
+    others = (counts - presence) / (n_scored - 1)
     return (presence - others).mean(-1)
 
 

@@ -12,7 +12,7 @@ from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, as_tensor, check_zero_one, to_class_tensor, to_floats
 
 #: So many values are ranked at a time.
-_AT_ONCE = 2**18
+_AT_ONCE = 2**17
 
 
 @torch.no_grad()
@@ -53,18 +53,24 @@ def concept_auc(values: Numbers, concepts: Numbers, classes: Numbers | None = No
     >>> concept_auc(values, concepts, classes=[0, 0, 0, 1]).tolist()
     [0.75]
     """
+    return concept_aucs(values, concepts, classes)[-1]
+
+
+def concept_aucs(values: Numbers, concepts: Numbers, classes: Numbers | None) -> list[Tensor]:
+    """Return `concept_auc` of all pairs and, with classes, of those within classes: values are sorted once."""
     values, shown, _ = checked_values(values, concepts)
     members, n_classes = (None, 0) if classes is None else class_members(classes, shown)
-    scores = []
+    found = []
     for part in concepts_at_once(values):
         own, here = values[..., part, :].contiguous(), shown[part]
-        if members is None:
-            found = share_won(*pairs_won(own, here))
-        else:
-            won, with_it, without = pairs_won_by_class(own, here, members, n_classes)
-            found = share_won(won.sum(-1), (with_it * without).sum(-1))
-        scores.append(found.masked_fill(own.isnan().any(-1), torch.nan))
-    return torch.cat(scores, -1) if scores else values.new_empty(values.shape[:-1], dtype=widest_float(values.device))
+        places, ranks = ranked(own)
+        pairs = [pairs_won(ranks, here)]
+        if members is not None:
+            won, with_it, without = pairs_won_by_class(places, here, members, n_classes)
+            pairs.append((won.sum(-1), (with_it * without).sum(-1)))
+        found.append([share_won(*of).masked_fill(own.isnan().any(-1), torch.nan) for of in pairs])
+    nothing = [values.new_empty(values.shape[:-1], dtype=widest_float(values.device))] * (1 + (members is not None))
+    return [torch.cat(of, -1) for of in zip(*found, strict=True)] or nothing
 
 
 def checked_values(values: Numbers, concepts: Numbers) -> tuple[Tensor, Tensor, int]:
@@ -90,49 +96,38 @@ def class_members(classes: Numbers, shown: Tensor) -> tuple[Tensor, int]:
     return members, int(members.max()) + 1 if len(members) else 0
 
 
-def _runs(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how many along the last axis are smaller than each (..., N), and how many are larger."""
+def ranked(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many values along the last axis are smaller, and twice the mean rank from 1: whole numbers."""
     # From one sort: searching in it for each value took three times as long.
     ordered, place = values.sort(-1)
     starts = torch.ones_like(place, dtype=torch.bool)
     starts[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
     number = torch.arange(values.shape[-1], device=values.device)
     smaller = torch.where(starts, number, 0).cummax(-1).values
-    # The last of each run is the one before the next start.
+    # The last of each run of equal values is the one before the next start.
     larger = torch.where(starts.roll(-1, -1), number.flip(0), 0).flip(-1).cummax(-1).values.flip(-1)
-    return tuple(torch.empty_like(place).scatter_(-1, place, of) for of in (smaller, larger))
+    ranks = smaller - larger + (values.shape[-1] + 1)
+    return torch.empty_like(place).scatter_(-1, place, smaller), torch.empty_like(place).scatter_(-1, place, ranks)
 
 
-def _twice_ranks(keys: Tensor) -> Tensor:
-    """Return twice the mean ranks from 1 along the last axis, whole numbers."""
-    smaller, larger = _runs(keys)
-    return smaller + (keys.shape[-1] - larger) + 1
-
-
-def _places(values: Tensor) -> Tensor:
-    """Return how many values along the last axis are smaller: whole numbers that compare as the values do."""
-    return _runs(values)[0]
-
-
-def pairs_won(values: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
-    """Return twice the pairs won (..., L), ties as one, and the number of pairs (L,)."""
+def pairs_won(ranks: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
+    """Return twice the pairs won (..., L), ties as one, and the number of pairs (L,), of twice the mean ranks."""
     count = shown.sum(1)
-    won = (_twice_ranks(values) * shown).sum(-1) - count * (count + 1)
+    won = (ranks * shown).sum(-1) - count * (count + 1)
     return won, count * (shown.shape[1] - count)
 
 
-def others_below(values: Tensor, shown: Tensor) -> Tensor:
+def others_below(places: Tensor, ranks: Tensor, shown: Tensor) -> Tensor:
     """Return twice how many images of the other side lie below each (L, N), ties as one."""
-    n, places = shown.shape[1], _places(values)
-    own = _twice_ranks(places + n * shown) - 2 * torch.where(shown, n - shown.sum(1, keepdim=True), 0)
-    return _twice_ranks(places) - own
+    n = shown.shape[1]
+    return ranks - ranked(places + n * shown)[1] + 2 * torch.where(shown, n - shown.sum(1, keepdim=True), 0)
 
 
-def pairs_won_by_class(values: Tensor, shown: Tensor, members: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor]:
+def pairs_won_by_class(places: Tensor, shown: Tensor, members: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return twice the pairs won within each class (..., L, K), and its images with and without the concept (L, K)."""
     size = sums_by_class(torch.ones_like(members), members, n_classes)
     start = (size.cumsum(0) - size)[members]
-    ranks = _twice_ranks(_places(values) + shown.shape[1] * members) - 2 * start
+    ranks = ranked(places + shown.shape[1] * members)[1] - 2 * start
     with_it = sums_by_class(shown.long(), members, n_classes)
     won = sums_by_class(ranks * shown, members, n_classes) - with_it * (with_it + 1)
     return won, with_it, size - with_it

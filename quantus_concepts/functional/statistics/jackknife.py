@@ -18,6 +18,7 @@ from quantus_concepts.functional.concepts.concept_auc import (
     others_below,
     pairs_won,
     pairs_won_by_class,
+    ranked,
     share_won,
     sums_by_class,
 )
@@ -161,12 +162,13 @@ def concept_auc_interval(values: Numbers, concepts: Numbers, classes: Numbers) -
     sums, known = torch.zeros(2, n_classes, dtype=widest_float(values.device), device=values.device)
     for part in concepts_at_once(values):
         own, here = values[part].contiguous(), shown[part].contiguous()
-        won, pairs = pairs_won(own, here)
+        places, ranks = ranked(own)
+        won, pairs = pairs_won(ranks, here)
         scores.append(share_won(won, pairs).masked_fill(own.isnan().any(1), torch.nan))
         # Pairs without class k: all, less those in which one of its images is either side, plus those within it.
-        below, count = others_below(own, here), here.sum(1, keepdim=True)
+        below, count = others_below(places, ranks, here), here.sum(1, keepdim=True)
         above = sums_by_class(torch.where(here, below, 2 * count - below), members, n_classes)
-        within, with_it, without = pairs_won_by_class(own, here, members, n_classes)
+        within, with_it, without = pairs_won_by_class(places, here, members, n_classes)
         rest = (count - with_it) * (n - count - without)
         left_out = share_won(won[:, None] - above + within, rest)[~own.isnan().any(1)]
         sums, known = sums + left_out.nansum(0), known + (~left_out.isnan()).sum(0)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts.support.checks import to_presence
 from quantus_concepts.functional import concept_auc, concept_auc_interval
 from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.concepts.concept_auc import concept_aucs
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
@@ -102,9 +103,25 @@ class ConceptAUC(ConceptMetric):
 
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the score of each concept in all rows."""
-        values, concepts, classes = seen_values(rows, rows.labels)
-        scores = concept_auc(values, concepts).double().numpy()
-        undefined, left_out = int(np.isnan(scores).sum()), len(rows) - len(values)
+        values, concepts, _ = seen_values(rows)
+        return self._scored(rows, concept_auc(values, concepts).double().numpy(), len(rows) - len(values))
+
+    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
+        """Return the score of all concepts and of each, and their mean within the predicted classes."""
+        if rows.models:
+            of_models = zip(*map(self.table_scores, rows.models), strict=True)
+            return [replace(of[0], values=np.concatenate([each.values for each in of])) for of in of_models]
+        if rows.predicted is None:
+            return [self.score_rows(rows)]
+        values, concepts, seen = seen_values(rows)
+        scores, within = (each.double().numpy() for each in concept_aucs(values, concepts, rows.predicted[seen]))
+        fields = {"metric": col.AUC_WITHIN, "item_kind": "concept"}
+        settings: dict[str, Any] = {"intervals": False, "lists_items": False}
+        own = self._scored(rows, scores, len(rows) - len(values))
+        return [own, MetricScores([fields], within[:, None], col.CHANCE, **settings)]
+
+    def _scored(self, rows: ConceptPredictions, scores: np.ndarray, left_out: int) -> MetricScores:
+        undefined = int(np.isnan(scores).sum())
         reasons = {ONE_SIDED: Counted(undefined, len(scores), "concepts")} if undefined else {}
         reasons |= {NOT_A_NUMBER: Counted(left_out, len(rows))} if left_out else {}
         return MetricScores(
@@ -112,23 +129,20 @@ class ConceptAUC(ConceptMetric):
             scores[:, None],
             col.CHANCE,
             reasons=lambda _: reasons,
-            mean_interval=lambda _: concept_auc_interval(values, concepts, classes),
+            mean_interval=lambda _: _interval(rows),
         )
 
-    def table_scores(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
-        """Return the score of all concepts and of each, and their mean within the predicted classes."""
-        found = self.score_rows(rows)
-        if rows.predicted is None:
-            return [found]
-        scores = concept_auc(*seen_values(rows, rows.predicted)).double().numpy()
-        fields = {"metric": col.AUC_WITHIN, "item_kind": "concept"}
-        within = MetricScores([fields], scores[:, None], col.CHANCE, intervals=False, lists_items=False)
-        return [found, within]
+
+def _interval(rows: ConceptPredictions) -> tuple[float, float]:
+    values, concepts, seen = seen_values(rows)
+    return concept_auc_interval(values, concepts, rows.labels[seen])
 
 
-def seen_values(rows: ConceptPredictions, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the values, true concepts and classes of the images without a value that is NaN."""
+def seen_values(rows: ConceptPredictions) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values and true concepts of the images without a value that is NaN, and which they are (N,)."""
     values, labels = cast(Tensor, rows.values).float(), rows.truth["concept_labels"]
     check_concept_count("concept_labels", "(N, L)", labels.numpy(), values.shape[1])
     seen = ~values.isnan().any(1)
-    return values[seen], (labels > 0.5).to(torch.uint8)[seen], classes.int()[seen]
+    present = labels > 0.5
+    # Most often all are: no copy.
+    return (values, present, seen) if seen.all() else (values[seen], present[seen], seen)

@@ -153,7 +153,7 @@ class ConceptQuality(ConceptMetric):
             reasons: Counts = {NO_PROBABILITIES: Counted(n_concepts, n_concepts, "concepts")}
             return MetricScores(fields, np.full((n_concepts, 1), np.nan), reasons=lambda _: reasons)
         threshold = known_threshold(rows, self) if self.score == F1 else 0.5
-        values, concepts, classes = seen_values(rows, rows.labels)
+        values, concepts, seen = seen_values(rows)
         if not len(values):
             reasons = {NOT_A_NUMBER: Counted(len(rows), len(rows))}
             return MetricScores(fields, np.full((n_concepts, 1), np.nan), reasons=lambda _: reasons)
@@ -167,7 +167,7 @@ class ConceptQuality(ConceptMetric):
             chance_quality(values, concepts, self.score, threshold).double().numpy()[:, None],
             reasons=lambda _: reasons,
             mean_interval=lambda _: concept_quality_interval(
-                values, concepts, classes, self.score, threshold, self.n_bins
+                values, concepts, rows.labels[seen], self.score, threshold, self.n_bins
             ),
         )
 
@@ -243,11 +243,11 @@ def _calibration(name: str, rows: ConceptPredictions, n_bins: int) -> tuple[np.n
             f"Expected argument `rows`{of} to hold probabilities but values of {rows.about['kind']} are none: those "
             "of a model with sigmoids are."
         )
-    values, concepts, classes = seen_values(rows, rows.labels)
+    values, concepts, seen = seen_values(rows)
     if not len(values):
         raise ValueError(f"Expected argument `rows`{of} to hold values that are numbers but all are NaN.")
     flat, shown = values.double().flatten(), concepts.double().flatten()
-    clusters, bins = classes.repeat_interleave(values.shape[1]), discretise(flat[None], n_bins)[0]
+    clusters, bins = rows.labels[seen].repeat_interleave(values.shape[1]), discretise(flat[None], n_bins)[0]
     members = [bins == each for each in bins.unique().tolist()]
     mean, share = (np.array([float(part[each].mean()) for each in members]) for part in (flat, shown))
     ends = [interval(shown[each], clusters=clusters[each]) for each in members]

@@ -34,8 +34,13 @@ def negative_first(rows: ConceptPredictions) -> MetricScores:
 
 def density(rows: ConceptPredictions) -> MetricScores:
     """Return the share of concepts that images show, of tables of images."""
-    shares = rows.truth["concept_labels"].mean(1, dtype=torch.float32)
-    return _one(col.DENSITY, shares, in_table=False)
+    return _one(col.DENSITY, torch.as_tensor(shares_shown(rows, torch.float32)), in_table=False)
+
+
+def shares_shown(rows: ConceptPredictions, kind: torch.dtype) -> np.ndarray:
+    """Return the share (n,) of the concepts that each image shows, in a dtype."""
+    labels = rows.truth["concept_labels"]
+    return torch.cat([(labels[part] > 0).mean(1, dtype=kind) for part in rows.chunks()]).numpy()
 
 
 def right_concepts(rows: ConceptPredictions, concepts: Tensor | None = None) -> Tensor:

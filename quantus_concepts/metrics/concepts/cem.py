@@ -17,6 +17,7 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.concepts.cem_gain import gain_over_others
 from quantus_concepts.functional.concepts.ranking import rank_concepts
 from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.concepts.accuracy import shares_shown
 from quantus_concepts.metrics.host.checks import Truth, to_classes
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
@@ -218,10 +219,10 @@ def concept_existence(
         presence = shows.gather(1, order).to(torch.float64 if exact else torch.float32)
         presence = presence.masked_fill(~scored[:, None], torch.nan)
         first.append(presence[:, 0])
-        counts, n_scored = shows[scored].sum(0), scored.sum()
+        known = gained(shows, scored, order, rows) if gain else ()
         for top in tops:
             part = presence[:, :top]
-            columns.append(gain_over_others(part, order[:, :top], counts, n_scored) if gain else part.mean(1))
+            columns.append(gain_over_others(part, known[0][:, :top], known[1]) if known else part.mean(1))
     values = torch.stack(columns, 1).double().numpy() if columns else np.empty((n, 0))
 
     def reasons(variant: int) -> Counts:
@@ -242,12 +243,26 @@ def concept_existence(
     return MetricScores(
         fields,
         values,
-        np.zeros((1, 1)) if gain else (shows.sum(1).double() / shows.shape[1]).numpy()[:, None],
+        np.zeros((1, 1)) if gain else shares_shown(rows, torch.float64)[:, None],
         (rows.labels if baseline == col.CLASS_RECITAL else rows.classes).numpy(),
         (-1.0, 1.0) if gain else (0.0, 1.0),
         reasons,
         intervals=baseline != col.COMMONEST_CONCEPT,
     )
+
+
+def gained(shows: Tensor, scored: Tensor, order: Tensor, rows: ConceptPredictions) -> tuple[Tensor, Tensor]:
+    """Return how many scored samples of its model show each concept named (n, top), and how many there are (n, 1)."""
+    of_model, n_scored = rows.of_model, scored.view(max(1, len(rows.models)), -1).sum(1)
+    return counts_shown(shows, scored, rows)[of_model[:, None], order], n_scored[of_model, None]
+
+
+def counts_shown(shows: Tensor, enters: Tensor, rows: ConceptPredictions) -> Tensor:
+    """Return how many samples that enter (n,) show each concept, of each model (M, L)."""
+    counts, of_model = torch.zeros(max(1, len(rows.models)), shows.shape[1], dtype=torch.int64), rows.of_model
+    for part in rows.chunks():
+        counts.index_add_(0, of_model[part], (shows[part] & enters[part, None]).long())
+    return counts
 
 
 def _ranked_baseline(
@@ -256,7 +271,7 @@ def _ranked_baseline(
     """Return the first concepts (n, top) that a baseline names, and the largest importance (n,); nothing if unknown."""
     if baseline == col.COMMONEST_CONCEPT:
         # Counts, which float64 holds exactly.
-        table, of = shows[enters].sum(0, dtype=torch.float64)[None], torch.zeros(len(rows), dtype=torch.int64)
+        table, of = counts_shown(shows, enters, rows).double(), rows.of_model
     else:
         known = (rows.tables.get(name) for name in ("training_concepts", "class_concepts"))
         found = next((table for table in known if table is not None), None)

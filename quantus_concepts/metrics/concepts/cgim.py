@@ -192,8 +192,10 @@ def global_importance(
     if rows.theta is not None or rows.about.get("n_classes"):
         check_class_concepts(class_concepts, *rows.shape)
     truth, n = torch.as_tensor(class_concepts), len(rows)
-    means, broken = zip(*(class_means(rows, kind, len(truth), only_correct) for kind in kinds), strict=True)
-    scores = cgim(torch.stack(means), truth, per, centred).numpy().T
+    every, broken = zip(*(class_means(rows, kind, len(truth), only_correct) for kind in kinds), strict=True)
+    scores = cgim(torch.stack(every), truth, per, centred).flatten(1).numpy().T
+    # Of several models nobody asks why a score is undefined.
+    means = [of_models[0] for of_models in every]
     without = [int(mean.isnan().any(1).sum()) for mean in means]
     unit = {"class": "classes", "concept": "concepts"}[per]
 
@@ -220,7 +222,7 @@ def global_importance(
         bounds=(-1.0, 1.0),
         reasons=reasons,
         outcome="scores are over fewer classes, or NaN," if fewer else "scores are NaN",
-        by_class=None if centred or per == "class" or not only_correct else (means, truth),
+        by_class=None if centred or rows.models or per == "class" or not only_correct else (means, truth),
         mean_interval=(lambda variant: cgim_interval(means[variant], truth, per)) if centred else None,
     )
 
@@ -234,7 +236,7 @@ def same_importance(class_concepts: np.ndarray, per: str) -> MetricScores:
 
 
 def class_means(rows: ConceptPredictions, kind: str, n_classes: int, only_correct: bool = True) -> tuple[Tensor, int]:
-    """Return the mean importance (K, L) over the (correct) samples of each class, and how many are not finite."""
+    """Return the mean importance (M, K, L) over the (correct) samples of each class, and how many are not finite."""
     return cast(
         "tuple[Tensor, int]",
         rows.once(
@@ -244,26 +246,30 @@ def class_means(rows: ConceptPredictions, kind: str, n_classes: int, only_correc
 
 
 def _class_means(rows: ConceptPredictions, kind: str, n_classes: int, only_correct: bool) -> tuple[Tensor, int]:
-    labels, broken, theta = rows.labels, 0, rows.theta
+    labels, broken, models = rows.labels, 0, rows.models or (rows,)
+    theta = models[0].theta
     if theta is not None and rows.given is None and kind == "weight":
         # Type 1 takes all classes, for its weights need no image.
-        finite = theta.abs().amax(1) < torch.inf
-        return theta.double(), int((~finite)[rows.classes].sum())
+        thetas = torch.stack([cast(Tensor, of.theta) for of in models])
+        finite = thetas.abs().amax(2) < torch.inf
+        return thetas.double(), int((~finite)[rows.of_model, rows.classes].sum())
     # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
     # explanation failed is left out; otherwise it would void its whole class.
     enters, sums = torch.ones(len(rows), dtype=torch.bool), None
     if only_correct:
         enters = rows.correct & (labels == rows.classes)
+    # Classes of several models are as many classes as there are of all.
+    numbers = labels.long() + n_classes * rows.of_model
     for part in rows.chunks():
         importance = rows.importance(kind, part)
         finite = importance.abs().amax(1) < torch.inf
         broken += int((~finite).sum())
-        sums = class_sums(importance, labels[part].long(), enters[part] & finite, n_classes, sums)
+        sums = class_sums(importance, numbers[part], enters[part] & finite, n_classes * len(models), sums)
     if theta is not None and rows.given is not None and broken < len(rows):
         # Explanations that are theta in every sample are type 1, too.
         finite = rows.given.abs().amax(1) < torch.inf
         own = theta.double()[rows.classes][finite]
         if torch.allclose(rows.given[finite].double(), own, rtol=1e-5):
-            return theta.double(), broken
+            return theta.double()[None], broken
     total, counts = cast("tuple[Tensor, Tensor]", sums)
-    return total / counts[:, None], broken
+    return (total / counts[:, None]).view(len(models), n_classes, -1), broken

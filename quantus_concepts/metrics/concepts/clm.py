@@ -165,6 +165,7 @@ def _located(
         (rows.classes if seen.places is None else rows.classes[seen.places]).numpy(),
         (-1.0, 1.0) if specific else (0.0, 1.0),
         reasons,
+        places=None if seen.places is None else seen.places.numpy(),
     )
 
 

@@ -34,6 +34,8 @@ from quantus_concepts.metrics.host.scores import Counted, Counts, MetricScores
 #: Draws of the null distribution for each random bank, which has no p-value: enough for a mean.
 _DRAWS_OF_BANKS = 3
 NOT_FINITE = "a concept value is not finite"
+ONE_CLASS = "all images are of one class"
+NO_PAIR = "the value, or that of every other concept, does not vary"
 #: What follows the name of a metric in the rows that say which share of wrong labels would explain it.
 AS_WRONG_LABELS = "as wrong labels"
 UNIQUE_CONCEPTS = "images with unique concepts"
@@ -122,6 +124,7 @@ class ConceptTaskLeakage(OfValues):
     """
 
     name = "concept-task leakage"
+    why_undefined = ONE_CLASS
     score_direction = ScoreDirection.LOWER
     bounds = (-1.0, 1.0)
     of_samples = False
@@ -176,6 +179,8 @@ class ConceptTaskLeakage(OfValues):
         if len(values):
             leakage, scores, p, mean = self.leakage(values, true_concepts(rows)[finite], rows.labels[finite])
             undefined = np.isnan(scores)
+            if undefined.any():
+                reasons |= {self.why_undefined: Counted(int(undefined.sum()), len(scores), "concepts")}
             numbers = np.stack([scores, np.where(undefined, np.nan, p)][: len(names)], 1)
             totals = [mean, np.nan if undefined.all() else leakage.mean_p][: len(names)]
         fields = [{"metric": name, "item_kind": "concept"} for name in names]
@@ -228,6 +233,7 @@ class InterconceptLeakage(ConceptTaskLeakage):
     """
 
     name = "inter-concept leakage"
+    why_undefined = NO_PAIR
 
     def leakage(
         self, values: Tensor, concepts: Tensor, labels: Tensor

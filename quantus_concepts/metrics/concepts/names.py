@@ -43,6 +43,8 @@ CGIM_CORRELATION, CEM_GAIN = "CGIM correlation", "CEM gain"
 CLASS_IMPORTANCE, CLASS_CONCEPTS = "class importance", "class concepts"
 #: CLM at the concept's part less CLM of the same map at the other visible parts of the same image.
 PART_SPECIFICITY = "part specificity"
+#: Maps against the regions of their parts, and how often maps name anything.
+REGION_IOU, ENERGY_INSIDE, POINTING_GAME, COVERAGE = "region IoU", "energy inside", "pointing game", "coverage"
 #: Accuracy of the class after interventions; ``explanation`` is then their order and ``l`` their number.
 INTERVENED = "accuracy after interventions"
 
@@ -51,6 +53,8 @@ INTERVENED = "accuracy after interventions"
 OTHER_IMAGE, GAUSSIAN, WRONG_LABELS = "parts of another image", "centred Gaussian", "wrong labels"
 OTHER_PARTS, FEATURE_NORM = "other parts of the image", "feature norm"
 MEAN_PLACE = "mean place of the part"
+#: Of regions: what the part takes in the other images.
+MEAN_REGION = "mean region of the part"
 #: Baselines of CGIM, the second one a range of banks, and of CEM.
 SAME_IMPORTANCE, SHUFFLED_IMAGES = "the same importance everywhere", "fitted to shuffled images"
 COMMONEST_CONCEPT, CLASS_RECITAL = "commonest concept", "class recital"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from captum_concepts import Backbone, ConceptBank
 from captum_concepts.backbones.embedding import check_order
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.activations import activations, factorise
+from captum_concepts.bank.activations import METHODS, activations, factorise
 from captum_concepts.models.random_banks import N_BANKS
 from captum_concepts.support.checks import check_axes, check_finite, check_module, check_whole
 from quantus_concepts.functional.arguments import Numbers
@@ -152,11 +152,11 @@ def score_discovered(
     check_finite("images", own)
     cavs = bank.cavs.detach().to(own)
     check_axes(images=(own, "N d"), places=(places, "n d"), cavs=(cavs, "L d"), embeddings=(others, "N e"))
-    # A factorisation needs as many places as it gives concepts.
-    least = 1
-    if discover is None and bank.settings.get("method") == "nmf":
+    # A discovery needs as many places as it gives concepts.
+    least, method = 1, bank.settings.get("method")
+    if discover is None and method in METHODS:
         least = len(cavs)
-        discover = lambda rows, number: factorise(rows, len(cavs), number)  # noqa: E731
+        discover = lambda rows, number: factorise(rows, len(cavs), number, method)  # noqa: E731
     data = Data(places, owners, own, bank.names, seed, of_places=pooling.linear)
     banks = {
         RANDOM_DIRECTIONS: [torch.randn(cavs.shape, generator=data.generator(0, i)) for i in range(n_banks)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -158,7 +159,7 @@ class ConceptPredictions(Rows):
     (4, ['CEM', 'CEM'])
     """
 
-    SAME = ("head", "banks", "about", "tables", "threshold")
+    SAME = ("head", "banks", "about", "tables", "threshold", "models")
     _BY_NAME = ("truth", "of_head", "looks")
     classes: Tensor
     predicted: Tensor | None = None
@@ -174,6 +175,8 @@ class ConceptPredictions(Rows):
     tables: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     threshold: float | None = None
+    #: Of several models of the same images, whose rows stand one after another: the rows of each.
+    models: Sequence[ConceptPredictions] = ()
     #: What was made of the rows, by which function and of what.
     _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -200,8 +203,8 @@ class ConceptPredictions(Rows):
         theta = self.theta
         if theta is None:
             return self.of_head
-        known = {"effect": self._effects(slice(None))} if self.tables.get("level") is not None else {}
-        return {"weight": theta[self.classes]} | known
+        kinds = {"effect": self.importance, "named": self.naming} if self.tables.get("level") is not None else {}
+        return {"weight": theta[self.classes]} | {name: of("effect") for name, of in kinds.items()}
 
     @classmethod
     def merge(cls, parts: Sequence[ConceptPredictions]) -> ConceptPredictions:
@@ -333,6 +336,8 @@ class ConceptPredictions(Rows):
         importance = self.importance(kind, rows)
         if kind != "effect" or self.given is not None:
             return importance
+        if "named" in self.of_head:
+            return self.of_head["named"][rows]
         return named_effects(importance, cast(Tensor, self.values)[rows], torch.as_tensor(self.tables["level"]))
 
     def _effects(self, rows: slice) -> Tensor:
@@ -395,6 +400,20 @@ class ConceptPredictions(Rows):
             }
             yield self.of_bank(bank, looks)
 
+    def stacked_banks(self) -> Iterator[Self]:
+        """Yield rows of several random banks, one after another: so many as make few numbers, which one call scores."""
+        each = self.of_banks()
+        size = max(1, AT_A_TIME // max(1, (len(self) + self.shape[0]) * self.shape[1]))
+        while parts := [*itertools.islice(each, size)]:
+            # Their heads and levels differ, so that importances stand in their place.
+            of_head = [replace(part, of_head=part._of_head(), head=None) for part in parts]
+            yield replace(self.join(of_head if size > 1 else parts), models=parts)
+
+    @property
+    def of_model(self) -> Tensor:
+        """The number of the model (N,) that each row is of: 0 of a single one."""
+        return torch.arange(len(self)) // max(1, len(self) // max(1, len(self.models)))
+
     def of_bank(self, bank: RandomBank, looks: Mapping[str, Looked] | None = None) -> Self:
         """Return what the concept model of a random bank predicts; explained are the classes that it predicts itself.
 
@@ -416,6 +435,7 @@ class ConceptPredictions(Rows):
             "values": values,
             "predicted": predicted,
             "classes": predicted if own else self.classes,
+            "embedding": None,
         }
         tables = {**self.tables, "level": level.detach().to(values.dtype)}
         return replace(self, **of_rows, head=head, of_head={}, looks=looks or {}, banks=(), about=about, tables=tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,6 +67,21 @@ class MetricScores:
     mean_interval: Callable[[int], tuple[float, float]] | None = None
     #: Class importances (K, L) by which models are compared, for each variant, and the truth.
     by_class: tuple[Sequence[Tensor], Tensor] | None = None
+    #: The numbers (N,) of the samples, in their order, where not all have a score.
+    places: np.ndarray | None = None
+
+    def of_models(self, count: int, n_rows: int) -> list[MetricScores]:
+        """Return the scores of each of several models, which stand one after another; of samples n_rows of each."""
+        starts = np.arange(count + 1) * (len(self.values) // count)
+        if self.places is not None:
+            starts = np.searchsorted(self.places, np.arange(count + 1) * n_rows)
+        by_row = np.ndim(self.chance) == 2 and len(self.chance) == len(self.values)  # type: ignore[arg-type]
+        parts = [slice(*ends) for ends in itertools.pairwise(starts.tolist())]
+        chances = [self.chance[part] if by_row else self.chance for part in parts]  # type: ignore[index]
+        return [
+            replace(self, values=self.values[part], chance=chance, clusters=None, places=None)
+            for part, chance in zip(parts, chances, strict=True)
+        ]
 
     def take(self, places: Sequence[int]) -> MetricScores:
         """Return some of the variants."""

@@ -169,6 +169,12 @@ class PASTAScore(AttributionMetric):
         self._bind(labels=labels)
         self.question_scores = {}
 
+    @classmethod
+    def own_settings(cls) -> list[str]:
+        """Return the names of what scores depend on: among them how images are denormalised, and no cache."""
+        others = ("mean", "std", "denormalise", "cache")
+        return [*(name for name in super().own_settings() if name not in others), "denormalisation"]
+
     def check_truth(self, name: str, value: Any) -> np.ndarray:
         """Return labels, by name or index, as indices among the scorer's."""
         if self.scorer.labels is None:

@@ -36,7 +36,14 @@ from quantus_concepts.metrics.host.model import (
     random_banks_of,
 )
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
-from quantus_concepts.metrics.streaming.choice import Chosen, Metrics, chosen_metrics, looks_of, scores_of
+from quantus_concepts.metrics.streaming.choice import (
+    Chosen,
+    Metrics,
+    chosen_metrics,
+    looks_of,
+    scores_of,
+    scores_of_banks,
+)
 from quantus_concepts.metrics.streaming.engine import Subject, predict_subjects
 from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints, points_lookup, whole_data
 from quantus_concepts.metrics.streaming.table import (
@@ -602,13 +609,15 @@ def _table(
     for name, rows in models.items():
         known = rows.knowing(threshold=threshold_of(threshold, name))
         tables.append(score_table(model_rows(scores_of(name, known, chosen, baselines=baselines), items, name)))
-    for title, name, draws in _draws(models, controls):
+    for title, name, first, own, of_banks in _draws(models, controls):
         of_draws = threshold_of(threshold, name)
         scored = (
             scores_of(name, rows.knowing(threshold=of_draws), chosen, baselines=False, control=number)
-            for number, rows in draws
+            for number, rows in enumerate(own, first)
         )
-        tables.append(range_table(scored, items, title))
+        banks = [] if of_banks is None else [of_banks.knowing(threshold=of_draws)]
+        of_each = (scores_of_banks(name, rows, chosen, first + len(own)) for rows in banks)
+        tables.append(range_table(itertools.chain(scored, *of_each), items, title))
     # A table without rows would make the columns of all tables ones of objects.
     table = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
     if has_seen_truth(models.values(), chosen):
@@ -624,18 +633,18 @@ def _table(
 
 def _draws(
     models: Mapping[str, ConceptPredictions], controls: Mapping[str, Sequence[ConceptPredictions]]
-) -> Iterator[tuple[str, str, Iterator[tuple[int, ConceptPredictions]]]]:
-    """Yield groups of baseline models: their name in the table and in arguments, and their numbers and rows."""
+) -> Iterator[tuple[str, str, int, Sequence[ConceptPredictions], ConceptPredictions | None]]:
+    """Yield groups of baseline models: names in the table and in arguments, first number, rows, those with banks."""
     number, left = 0, dict(controls)
     for name, rows in models.items():
         if rows.banks:
             of_banks = str(rows.about.get("banks_name") or RANDOM_BANKS)
             own = left.pop(of_banks, ())
             title = of_banks if len(models) == 1 else f"{of_banks} of {name}"
-            yield title, of_banks, enumerate(itertools.chain(own, rows.of_banks()), number)
+            yield title, of_banks, number, own, rows
             number += len(own) + len(rows.banks)
     for title, own in left.items():
-        yield title, title, enumerate(own)
+        yield title, title, 0, own, None
 
 
 def threshold_of(threshold: Thresholds, name: str, default: float | None = None) -> float | None:

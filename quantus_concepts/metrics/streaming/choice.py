@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -174,23 +174,49 @@ def scores_of(
     dry: bool = False,
 ) -> list[MetricScores]:
     """Return the scores of all metrics; baselines of several once; raise for two that a table cannot tell apart."""
-    found: list[MetricScores] = []
-    known: set[tuple[str, ...]] = set()
-    for each in chosen:
-        for scores, optional in each.scores(name, rows, baselines=baselines, control=control, dry=dry):
-            fresh = []
-            for place, fields in enumerate(scores.fields):
-                key = (*[str(fields.get(column, SCORE_COLUMNS[column])) for column in KEYS],)
-                if key not in known:
-                    known.add(key)
-                    fresh.append(place)
-                elif not optional:
-                    raise ValueError(
-                        f"Expected argument `metrics` to hold metrics that the columns of the table tell apart but two "
-                        f"are {fields}. Pass a dict, whose keys are their names."
-                    )
-            if fresh:
-                found.append(scores if len(fresh) == len(scores.fields) else scores.take(fresh))
+    settings: dict[str, Any] = {"baselines": baselines, "control": control, "dry": dry}
+    return _told_apart(found for each in chosen for found in each.scores(name, rows, **settings))
+
+
+def scores_of_banks(
+    name: str, rows: ConceptPredictions, chosen: Sequence[Chosen], first: int
+) -> Iterator[list[MetricScores]]:
+    """Yield the scores of each random bank, of which the first has a number: usual metrics score several in one call."""
+    for stack in rows.stacked_banks():
+        found: list[list[tuple[MetricScores, bool]]] = [[] for _ in stack.models]
+        for each in chosen:
+            if isinstance(each.metric, UsualMetrics):
+                for scores in each.metric.scores(stack, baselines=False):
+                    for of_bank, own in zip(found, scores.of_models(len(found), len(rows)), strict=True):
+                        of_bank.append((own, True))
+                continue
+            for number, (of_bank, bank) in enumerate(zip(found, stack.models, strict=True), first):
+                of_bank += each.scores(name, bank, baselines=False, control=number)
+        first += len(found)
+        # Of one metric the model's own table has told the rows apart.
+        yield from (
+            [scores for scores, _ in of_bank] if len(chosen) == 1 else _told_apart(of_bank) for of_bank in found
+        )
+
+
+def _told_apart(every: Iterable[tuple[MetricScores, bool]]) -> list[MetricScores]:
+    """Return scores without variants that a table has already; raise where they may not be left out."""
+    found, known = list[MetricScores](), set[str]()
+    for scores, optional in every:
+        fresh = []
+        for place, fields in enumerate(scores.fields):
+            row = SCORE_COLUMNS | fields
+            key = str([row[column] for column in KEYS])
+            if key not in known:
+                known.add(key)
+                fresh.append(place)
+            elif not optional:
+                raise ValueError(
+                    f"Expected argument `metrics` to hold metrics that the columns of the table tell apart but two "
+                    f"are {fields}. Pass a dict, whose keys are their names."
+                )
+        if fresh:
+            found.append(scores if len(fresh) == len(scores.fields) else scores.take(fresh))
     return found
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import to_numpy
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.statistics.intervals import CONFIDENCE, distribution
+from quantus_concepts.functional.statistics.intervals import CONFIDENCE
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.scores import MetricScores, Row, nanmean, score_row
@@ -144,14 +144,11 @@ def _keys(fields: Sequence[tuple[Row, bool]], items: Mapping[str, Sequence[str]]
 
 def draws_table(keys: Sequence[Row], draws: np.ndarray, chances: np.ndarray) -> pd.DataFrame:
     """Return rows of the numbers (B, M) of B baseline models: mean, range of 95 % of them, and mean chance."""
-    missing, ends = np.isnan(draws).sum(0), np.full((3, len(keys)), math.nan)
-    known = missing == 0
-    if known.any():
-        # In one call where all have a number.
-        ends[0, known] = draws[:, known].mean(0)
-        ends[1:, known] = np.quantile(draws[:, known], RANGE, axis=0, method="weibull")
-    for column in np.flatnonzero(~known):
-        ends[:, column] = distribution(draws[:, column])
+    missing, ends, ordered = np.isnan(draws).sum(0), np.full((3, len(keys)), math.nan), np.sort(draws, 0)
+    # Numbers that as many models have, together; those of the others come last.
+    for n in {*(len(draws) - missing).tolist()} - {0}:
+        numbers = ordered[:n, missing == len(draws) - n]
+        ends[:, missing == len(draws) - n] = numbers.mean(0), *np.quantile(numbers, RANGE, axis=0, method="weibull")
     of_chance = (~np.isnan(chances)).sum(0)
     with np.errstate(invalid="ignore"):
         chance = np.nansum(chances, 0) / of_chance

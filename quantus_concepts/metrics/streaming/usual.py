@@ -61,9 +61,11 @@ class UsualMetrics:
             check_choice("explanations", explanation, IMPORTANCES)
         for alpha in self.alphas:
             check_range("alphas", alpha, 0, 12, open_low=True)
-        object.__setattr__(self, "explanations", tuple(self.explanations))
-        object.__setattr__(self, "top_l", tuple(check_whole("top_l", top, 1) for top in self.top_l))
-        object.__setattr__(self, "alphas", tuple(map(float, self.alphas)))
+        tops = [check_whole("top_l", top, 1) for top in self.top_l]
+        named = {"explanations": self.explanations, "top_l": tops, "alphas": map(float, self.alphas)}
+        for name, values in named.items():
+            # Each once: a table has a row for each.
+            object.__setattr__(self, name, (*dict.fromkeys(values),))
 
     def look(self, parts: np.ndarray | None) -> Maps | None:
         """Return which maps to look at; None without concepts that have a part."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.metadata
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -107,21 +105,6 @@ def option_name(parameter: str) -> str:
     return "--" + parameter.replace("_", "-")
 
 
-def shown(*names: str) -> Callable[[Command], Command]:
-    """Show only these options in the help of a command; the last line of the help names the others."""
-
-    def decorate(command: Command) -> Command:
-        hints = get_type_hints(command, include_extras=True)
-        for name in [name for name in hints if name not in (*names, "return")]:
-            option = copy.copy(hints[name].__metadata__[0])
-            option.hidden = True
-            hints[name] = Annotated[hints[name].__origin__, option]
-        command.__annotations__ = hints
-        return command
-
-    return decorate
-
-
 def hidden_options(command: Callable[..., object]) -> list[str]:
     """Return the options that the help of a command does not show."""
     hints = get_type_hints(command, include_extras=True)
@@ -137,7 +120,7 @@ def _is_hidden(option: object) -> bool:
 def given_settings(values: Mapping[str, object]) -> dict[str, str]:
     """Return the options of a run that can change its results, as its folder and its report list them.
 
-    Called with ``locals()`` in the first line of a command. A file is listed with the hash of its content, a folder
+    A file is listed with the hash of its content, a folder
     with that of what is in it (`hash_folder`), the output folder left out.
     """
     out = values.get("out")
@@ -188,16 +171,6 @@ def refuse_without_effect(reason: str, **values: object) -> None:
     for name, value in values.items():
         if value is not None and value is not False:
             raise ValueError(f"`{option_name(name)}` has no effect {reason}. Leave it out.")
-
-
-def drop_idle(
-    settings: Mapping[str, str], command: Callable[..., Path], values: Mapping[str, object], reason: str, *names: str
-) -> dict[str, str]:
-    """Return the settings without the options that have no effect here; raise ValueError where one was given."""
-    defaults = inspect.signature(command).parameters
-    given = {name: True for name in names if values[name] != defaults[name].default}
-    refuse_without_effect(reason, **given)
-    return {name: text for name, text in settings.items() if name.replace(" ", "_") not in names}
 
 
 def require(reason: str, **values: object) -> None:

@@ -119,7 +119,7 @@ class Table:
 
     A cell shows ``value``, below it ``low`` to ``high`` in small type. Rows and columns keep the order of the frame,
     that of a categorical column its own. The columns ``text`` and ``verdict`` of the frame stand in place of a number
-    and of above or below; ``best`` marks a number.
+    and of above or below; ``best`` marks a number, ``wrong`` shows it in red.
     """
 
     name: str
@@ -162,22 +162,23 @@ class Table:
             wide = wide.reindex(**{axis: pd.MultiIndex.from_tuples(labels) if len(names) > 1 else labels})
         return wide.rename_axis(index=[None] * len(self.rows), columns=[None] * len(self.columns)).fillna("")
 
-    def _written(self, cell: Callable[[str, str, bool], str]) -> pd.DataFrame:
+    def _written(self, cell: Callable[[str, str, str], str]) -> pd.DataFrame:
         frame = self._cells
         texts = []
         for _, row in frame.iterrows():
             write = self.write if callable(self.write) else self.write.get(row["metric"], number)
             text = row.get("text")
             shown = text if isinstance(text, str) and text else write(row["value"])
-            texts.append(cell(shown, span(row["low"], row["high"], write), row.get("best") is True))
+            mark = next((name for name in ("wrong", "best") if row.get(name) is True), "")
+            texts.append(cell(shown, span(row["low"], row["high"], write), mark))
         return self._pivot(pd.Series(texts, frame.index, dtype=object))
 
     @property
     def html(self) -> Markup:
         """The table as HTML, by pandas."""
 
-        def cell(text: str, small: str, best: bool) -> str:
-            shown = Markup("<b>{}</b>" if best else "{}").format(text)
+        def cell(text: str, small: str, mark: str) -> str:
+            shown = Markup({"best": "<b>{}</b>", "wrong": '<b class="bad">{}</b>', "": "{}"}[mark]).format(text)
             return str(shown + Markup("<small>{}</small>").format(small) if small else shown)
 
         wide = self._written(cell)
@@ -196,9 +197,9 @@ class Table:
         """The table in LaTeX, with the rules of booktabs; one that is wider than a page as parts below each other."""
         widths: list[float] = []
 
-        def cell(text: str, small: str, best: bool) -> str:
+        def cell(text: str, small: str, mark: str) -> str:
             widths.append(len(text) + (_SMALL * len(f" ({small})") if small else 0))
-            shown = rf"\textbf{{{escape_latex(text)}}}" if best else escape_latex(text)
+            shown = rf"\textbf{{{escape_latex(text)}}}" if mark else escape_latex(text)
             return rf"{shown} {{\scriptsize ({escape_latex(small)})}}" if small else shown
 
         plain = self._written(cell)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 from quantus_concepts.studies._kit.options import given_settings, refuse_without_effect, torch_device
 
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
     from quantus_concepts.studies._kit.folder import RunFolder
 
+Chosen = TypeVar("Chosen", bound="Settings")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a study, which `command_of` makes the options of a command, and what runs with them.
+    """The settings of a study, which `command_of` makes the options of a command.
 
     Each field is an option, in the order of the help; its annotation has the help and the bounds, as a parameter of
     typer's functions. The docstring of a subclass is the help of its command. The module of a subclass is imported for
-    the help of all commands, so that it loads what is heavy in its methods.
+    the help of all commands, and by the modules of its study: it loads what is heavy in its methods, and no study.
     """
 
     #: The words of the command, as they are typed and as run.json has them.
@@ -52,23 +54,13 @@ class Settings:
         _, idle = self.idle()
         return given_settings({name: value for name, value in self.options().items() if name not in idle})
 
-    def run(self, folder: RunFolder) -> None:
-        """Compute, and write the results into the folder of the run."""
-        raise NotImplementedError
 
-    def execute(self) -> Path:
-        """Run in the folder of `--out`, or in a new one, and return it."""
-        from quantus_concepts.studies._kit.folder import RunFolder
-        from quantus_concepts.studies._kit.plots import report_style
+def command_of(settings: type[Chosen], run: Callable[[Chosen, RunFolder], Path | None]) -> Callable[..., Path]:
+    """Return the command whose options are the fields of these settings.
 
-        given = self.options()
-        with RunFolder(self.words, self.listed(), given["out"], overwrite=given["overwrite"]) as folder, report_style():
-            self.run(folder)
-        return folder.path
-
-
-def command_of(settings: type[Settings]) -> Callable[..., Path]:
-    """Return the command whose options are the fields of these settings."""
+    `run` loads what may be refused, opens the folder, which is not made before, and writes into it. A command that
+    writes elsewhere returns where.
+    """
 
     def command(**given: Any) -> Path:
         chosen = settings(**given)
@@ -76,7 +68,13 @@ def command_of(settings: type[Settings]) -> Callable[..., Path]:
         changed = {field.name: getattr(chosen, field.name) != field.default for field in fields(chosen)}
         refuse_without_effect(reason, **{name: changed[name] for name in idle})
         chosen.check()
-        return chosen.execute()
+        from quantus_concepts.studies._kit.folder import RunFolder
+        from quantus_concepts.studies._kit.plots import report_style
+
+        options = chosen.options()
+        folder = RunFolder(settings.words, chosen.listed(), options["out"], overwrite=options.get("overwrite", False))
+        with report_style():
+            return run(chosen, folder) or folder.path
 
     hints = get_type_hints(settings, include_extras=True)
     parameters = []

@@ -23,7 +23,7 @@ from quantus_concepts.datasets import (
 from quantus_concepts.datasets.scenes.arranged import Interleaved, PlacedObjects
 from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS
 from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAPER_SCENE, find_class
-from quantus_concepts.studies.attribution.command import Attribution
+from quantus_concepts.studies.attribution.settings import Attribution
 
 #: How test images are composed otherwise than training images. Each changes one thing: objects are usually .58 to .71
 #: of the scene's side, at random places.

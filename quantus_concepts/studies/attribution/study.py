@@ -29,10 +29,11 @@ from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.options import SMALL
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies._models.networks import network_builder
-from quantus_concepts.studies.attribution.command import Attribution, chosen_methods, methods_text
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, load_data
 from quantus_concepts.studies.attribution.global_method import score_tcav
+from quantus_concepts.studies.attribution.methods import method_from_spec
 from quantus_concepts.studies.attribution.model_training import Job, data_identity, train_models
+from quantus_concepts.studies.attribution.settings import Attribution, methods_text
 
 RESULT_COLUMNS = {
     "method": object,
@@ -135,6 +136,15 @@ def model_jobs(data: AttributionData, relative: bool) -> list[Job]:
             images = data.with_common_object(k, "train")
             jobs.append(Job(model_name(k), images, torch.as_tensor(images.scene_labels).long(), n_scenes))
     return jobs
+
+
+def chosen_methods(settings: Attribution) -> dict[str, Callable[..., np.ndarray]]:
+    """Build the methods that `--methods` names."""
+    how, device = settings.of_methods, settings.place
+    try:
+        return {name: method_from_spec(name, **how, device=device) for name in settings.method_names}
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"`--methods` names what cannot be used. {error}") from error
 
 
 def collect(settings: Attribution, folder: RunFolder) -> Results:

@@ -1,5 +1,7 @@
 """`compose`: objects on scenes, written to disk in the layout of BAM."""
 
-from quantus_concepts.studies.compose.command import compose
+from quantus_concepts.studies._kit.study import command_of
+from quantus_concepts.studies.compose.command import run
+from quantus_concepts.studies.compose.settings import Compose
 
-COMMANDS = {"compose": compose}
+COMMANDS = {Compose.words: command_of(Compose, run)}

@@ -20,7 +20,7 @@ from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.results.verdicts import ABOVE, ACCURACY
 from quantus_concepts.studies._kit.plots import lines, new_axes
-from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, percent
+from quantus_concepts.studies._kit.report import Picture, Table, Verdict, number, percent
 from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.concepts.scores import SWAP
 from quantus_concepts.studies.concepts.terms import COLOURS, MODELS, ordered
@@ -62,9 +62,9 @@ CURVE = (
 )
 
 
-def bottleneck_section(rows: pd.DataFrame) -> Section:
+def bottleneck_parts(rows: pd.DataFrame) -> list[Table | Picture]:
     """Return the table and the picture of sparse heads."""
-    return Section("Does the class rest on its concepts?", [bottleneck_table(rows), *sparse_heads(rows)])
+    return [bottleneck_table(rows), *sparse_heads(rows)]
 
 
 def bottleneck_table(rows: pd.DataFrame) -> Table:

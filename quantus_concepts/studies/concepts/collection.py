@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -19,21 +19,15 @@ from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.named_networks import Network
-from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.comparisons import compared_rows
 from quantus_concepts.studies.concepts.data import BenchmarkData, learnable_concepts, load_concept_data, same_images
-from quantus_concepts.studies.concepts.models import SeedModels, normalisation_text
-from quantus_concepts.studies.concepts.pictures import EXPLORER, SeedPictures
-from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
-from quantus_concepts.studies.concepts.scores import (
-    RANDOM_MAPS,
-    TOPS,
-    SeedScores,
-    pack_rows,
-    swap_rows,
-    unpack_rows,
-)
+from quantus_concepts.studies.concepts.models import Loaded, OwnModel, data_for, normalisation_text
+from quantus_concepts.studies.concepts.scores import RANDOM_MAPS, TOPS, pack_rows, swap_rows, unpack_rows
+from quantus_concepts.studies.concepts.seed import Seed
+from quantus_concepts.studies.concepts.settings import Concepts
 
+#: The page on which concepts are corrected.
+EXPLORER = "explore.html"
 #: What a model of the user's is called in results.csv, with its name.
 OWN = "concept model"
 COLLECTED_COLUMNS = ["model", "what", "metric", "explanation", "baseline", "set", "l", "alpha", "item_kind", "item"]
@@ -41,97 +35,112 @@ COLLECTED_COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"
 
 
 @dataclass(frozen=True)
-class Collected:
-    """All numbers, and what the page says of the images of the first seed."""
+class Scored:
+    """The numbers of one model; in both tables it has the name of the study's own."""
 
+    #: What the model is called in results.csv.
+    kind: str
     frame: pd.DataFrame
-    #: Scores of images, classes and concepts in each random bank (`SeedScores.observed`), by seed.
+    #: Scores of images, classes and, in each random bank, concepts (`Seed.observed`).
     observed: pd.DataFrame
+
+    @classmethod
+    def of_seed(cls, kind: str, frame: pd.DataFrame, observed: pd.DataFrame, seed: int) -> Scored:
+        """Return the numbers of one seed, in the columns of results.csv."""
+        return cls(kind, _columns(frame.assign(seed=seed)), observed.assign(seed=seed))
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All numbers by model, and what the page says of the images of the first seed."""
+
+    #: By the name of the network or of the user's model; the first has all tables, and is compared with the others.
+    models: Mapping[str, Scored]
     gallery: Figure
     images: str
     by_class: bool
     #: Whether seeds share their images.
     same_images: bool
-    #: The model of all tables, and those that it is compared with.
-    name: str = POST_HOC
-    rivals: Sequence[Rival] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the first model."""
+        return next(iter(self.models))
+
+    @property
+    def main(self) -> Scored:
+        """The numbers of the first model."""
+        return self.models[self.name]
+
+    @property
+    def rivals(self) -> dict[str, Scored]:
+        """The numbers of all other models."""
+        return {name: scored for name, scored in self.models.items() if name != self.name}
 
     @property
     def results(self) -> pd.DataFrame:
         """The rows of all models; rivals and their baselines have names of their own."""
-        parts = []
-        for rival in self.rivals:
-            models = rival.frame["model"].replace(POST_HOC, rival.kind) + f", {rival.name}"
+        parts = [self.main.frame]
+        for name, rival in self.rivals.items():
+            models = rival.frame["model"].replace(POST_HOC, rival.kind) + f", {name}"
             parts.append(rival.frame.assign(model=models))
-        return pd.concat([self.frame, *parts], ignore_index=True)
+        return pd.concat(parts, ignore_index=True)
 
 
-def collect(settings: Concepts, folder: RunFolder) -> Collected:
+def collect(settings: Concepts, folder: RunFolder, loaded: Loaded) -> Collected:
     """Build and score the models of every seed: of the first network all, of others the post-hoc model."""
-    (network, *others), own_models = settings.loaded
-    frames: list[pd.DataFrame] = []
-    observed: list[pd.DataFrame] = []
+    (network, *others), own_models = loaded
+    main = "the small network" if network is None else network.source
+    scored: dict[str, list[Scored]] = {}
     swapped: dict[int, dict[str, Tensor]] = {}
-    rivals: dict[str, list[Rival]] = {}
     described, gallery, by_class = "", Figure(), False
     seeds, drawn_data = settings.all_seeds, load_concept_data(settings, network)
     bar = progress(drawn_data, folder.command, total=len(seeds), unit="seed", show=settings.progress)
     for number, (seed, data) in enumerate(zip(seeds, bar, strict=True)):
         folder.note(*data.notes)
-        run = SeedModels(folder, settings, network, data, seed)
-        scores = SeedScores(run)
-        frames.append(_columns(scores.table().assign(seed=seed)))
-        observed.append(scores.observed().assign(seed=seed))
+        ours = Seed(folder, settings, network, data, seed)
+        parts = {main: Scored.of_seed(POST_HOC, ours.table(), ours.observed(), seed)}
         if len(seeds) > 1:
-            swapped[seed] = scores.swap_parts()
+            swapped[seed] = ours.swap_parts()
         drawn = number if network is None else 0
-        for rival in [
-            *(score_backbone(folder, settings, other, drawn, seed) for other in others if other is not None),
-            *(score_own(folder, settings, own, drawn, seed, data) for own in own_models),
-        ]:
-            rivals.setdefault(rival.name, []).append(rival)
+        for other in others:
+            if other is not None:
+                parts[other.source] = score_backbone(folder, settings, other, drawn, seed)
+        for own in own_models:
+            parts[own.name] = score_own(folder, settings, own, drawn, seed, data)
+        for name, part in parts.items():
+            scored.setdefault(name, []).append(part)
         if number == 0:
-            pictures = SeedPictures(run)
             counts = f"{len(data.train)} training and {len(data.test)} test images"
             described = f"{data.title}: {counts}, {data.n_classes} classes, {len(data.concept_names)} concepts"
-            gallery, by_class = pictures.gallery(), data.by_class
+            gallery, by_class = ours.gallery(), data.by_class
             if settings.explore:
-                folder.write(EXPLORER, pictures.explorer())
-    if not (swap := swap_rows(swapped)).empty:
-        frames.append(_columns(swap))
-    joined = [
-        Rival(
-            name,
-            scored[0].kind,
-            pd.concat([rival.frame for rival in scored], ignore_index=True),
-            pd.concat([rival.observed for rival in scored], ignore_index=True),
+                folder.write(EXPLORER, ours.explorer())
+    models = {
+        name: Scored(
+            parts[0].kind,
+            pd.concat([part.frame for part in parts], ignore_index=True),
+            pd.concat([part.observed for part in parts], ignore_index=True),
         )
-        for name, scored in rivals.items()
-    ]
-    return Collected(
-        pd.concat(frames, ignore_index=True),
-        pd.concat(observed, ignore_index=True),
-        gallery,
-        described,
-        by_class,
-        same_images=settings.data != "painted",
-        name="the small network" if network is None else network.source,
-        rivals=joined,
-    )
+        for name, parts in scored.items()
+    }
+    if not (swap := swap_rows(swapped)).empty:
+        frame = pd.concat([models[main].frame, _columns(swap)], ignore_index=True)
+        models[main] = replace(models[main], frame=frame)
+    return Collected(models, gallery, described, by_class, same_images=settings.data != "painted")
 
 
-def score_backbone(folder: RunFolder, settings: Concepts, network: Network, seed_number: int, seed: int) -> Rival:
+def score_backbone(folder: RunFolder, settings: Concepts, network: Network, seed_number: int, seed: int) -> Scored:
     """Score the post-hoc model of another backbone on the images of a seed."""
     data = replace(learnable_concepts(settings, same_images(settings, network, seed_number)), has_oracle=False)
     small = replace(settings, interventions=False, sweep=False)
-    scores = SeedScores(SeedModels(folder, small, network, data, seed))
-    frame, observed = scores.table().assign(seed=seed), scores.observed().assign(seed=seed)
-    return Rival(network.source, POST_HOC, _columns(frame), observed)
+    own = Seed(folder, small, network, data, seed)
+    return Scored.of_seed(POST_HOC, own.table(), own.observed(), seed)
 
 
 def score_own(
     folder: RunFolder, settings: Concepts, own: OwnModel, seed_number: int, seed: int, others: BenchmarkData
-) -> Rival:
+) -> Scored:
     """Score a concept model of the user's on the images of a seed; `others` have the concepts of the study's models."""
     data = data_for(settings, own, seed_number)
     folder.note(f"Normalisation for {own.name}: {normalisation_text(data)}.")
@@ -163,9 +172,8 @@ def score_own(
     rows = unpack_rows(folder.cached(f"model {own.name}", key, run))
     frame = score_predictions(rows, metrics)
     # What a model knows of its directions is about no images.
-    frame = frame[frame["metric"] != DIRECTIONS].assign(seed=seed)
-    observed = compared_rows(score_predictions(rows, metrics, per_image=True)).assign(seed=seed)
-    return Rival(own.name, OWN, _columns(frame), observed)
+    frame = frame[frame["metric"] != DIRECTIONS]
+    return Scored.of_seed(OWN, frame, compared_rows(score_predictions(rows, metrics, per_image=True)), seed)
 
 
 def _columns(frame: pd.DataFrame) -> pd.DataFrame:

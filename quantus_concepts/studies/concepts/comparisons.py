@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy import stats
 
-from quantus_concepts.functional import cgim, find_discoveries
-from quantus_concepts.functional.statistics.differences import seeds_difference
+from quantus_concepts.functional import cgim, find_discoveries, paired_difference
+from quantus_concepts.functional.statistics.differences import Difference, seeds_difference
 from quantus_concepts.functional.statistics.discoveries import Discoveries
-from quantus_concepts.functional.statistics.intervals import baseline_range
+from quantus_concepts.functional.statistics.intervals import UNBOUNDED, baseline_range, clipped_interval, t_quantile
 from quantus_concepts.metrics.concepts.completeness import Completeness
 from quantus_concepts.metrics.concepts.leakage import ConceptTaskLeakage
 from quantus_concepts.metrics.concepts.names import (
@@ -145,14 +147,10 @@ def _compare_pairs(pairs: Iterable[Pair], same_images: bool) -> pd.DataFrame:
     results = []
     for a, b, first, second in pairs:
         first, second, _ = of_one_convention(first, second)
-        seeds = first["seed"].nunique()
-        if seeds > 1 and same_images:
-            result = _compare_seeds(first, second)
-        elif seeds > 1:
-            # The same number in another seed is another image. No model has one importance of a class over all seeds.
-            parts = (rows[~rows["metric"].isin(OF_CLASSES)] for rows in (first, second))
-            parts = (rows.assign(image=rows["seed"].astype(str) + " " + rows["image"].astype(str)) for rows in parts)
-            result = compare(*parts, clusters="seed")
+        if first["seed"].nunique() > 1:
+            of_images = _compare_seeds if same_images else _compare_own_images
+            parts = of_images(first, second), _compare_classes(first, second, same_images)
+            result = pd.concat([part for part in parts if len(part)], ignore_index=True)
         else:
             result = compare(first.drop(columns="seed"), second.drop(columns="seed"))
         results.append(result.assign(a=a, b=b))
@@ -186,6 +184,59 @@ def _pairs(images: pd.DataFrame) -> Iterator[Pair]:
     for baseline in dict.fromkeys(name for name in maps["baseline"].fillna("") if name):
         parts = (maps[maps["baseline"].fillna("") == name].drop(columns="baseline") for name in ("", baseline))
         yield "its maps", baseline, *parts
+
+
+def _compare_own_images(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Compare scores of several seeds, each of which has images of its own: the same number is another image."""
+    parts = (rows[~rows["metric"].isin(OF_CLASSES)] for rows in (first, second))
+    parts = (rows.assign(image=rows["seed"].astype(str) + " " + rows["image"].astype(str)) for rows in parts)
+    own, theirs = parts
+    return compare(own, theirs, clusters="seed") if len(own) else pd.DataFrame()
+
+
+def _compare_classes(first: pd.DataFrame, second: pd.DataFrame, same_images: bool) -> pd.DataFrame:
+    """Compare CGIM over several seeds: the mean of the seeds' differences.
+
+    With images of their own the seeds are what is independent. On the same images the variance is that over classes,
+    the mean of the single seeds', and that of the seeds, as `functional.seeds_interval` adds them.
+    """
+    own, theirs = (rows[rows["metric"].isin(OF_CLASSES)] for rows in (first, second))
+    if own[own["metric"] == CLASS_IMPORTANCE].empty:
+        return pd.DataFrame()
+    with warnings.catch_warnings():
+        # A single seed may have no interval.
+        warnings.simplefilter("ignore", UserWarning)
+        parts = [
+            compare(*(pick(rows, seed=seed).drop(columns="seed") for rows in (own, theirs)))
+            for seed in own["seed"].unique()
+        ]
+    n_classes, rows = own["label"].nunique(), []
+    about = ["metric", "explanation", "item_kind"]
+    for key, group in pd.concat(parts).groupby(about, dropna=False, sort=False):
+        numbers = paired_difference(group["value_a"], group["value_b"], bounds=UNBOUNDED)
+        counts = {"n": group["n"].min(), "undefined": group["undefined"].max()}
+        if same_images:
+            errors = (group["high"] - group["low"]) / 2 / t_quantile(n_classes - 1)
+            numbers = _over_classes(numbers, group["difference"], float((errors**2).mean()), n_classes)
+        named = numbers._asdict() | counts
+        values = {"value_a": named.pop("first"), "value_b": named.pop("second")}
+        rows.append(dict(zip(about, key, strict=True)) | values | named)
+    # Two correlations are at most 2 apart.
+    return pd.DataFrame(rows).assign(**{end: lambda found, end=end: found[end].clip(-2, 2) for end in ("low", "high")})
+
+
+def _over_classes(numbers: Difference, differences: pd.Series, of_classes: float, n_classes: int) -> Difference:
+    """Return a mean difference over seeds of the same classes with its interval and p-value; NaN without a variance."""
+    of_seeds, others = float(differences.var(ddof=1)) / len(differences), len(differences) - 1
+    both = of_classes + of_seeds
+    if not both > 0:
+        return numbers._replace(low=math.nan, high=math.nan, p=math.nan if math.isnan(both) else numbers.p)
+    # Satterthwaite's rule takes the variance of a few seeds as better known than it is.
+    freedom = both**2 / (of_classes**2 / (n_classes - 1) + of_seeds**2 / others)
+    freedom = others if of_seeds > of_classes else freedom
+    low, high = clipped_interval(numbers.difference, math.sqrt(both), freedom, UNBOUNDED)
+    p = 2 * stats.t.sf(abs(numbers.difference) / math.sqrt(both), freedom)
+    return numbers._replace(low=low, high=high, p=float(p))
 
 
 def _compare_seeds(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:

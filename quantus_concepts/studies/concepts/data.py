@@ -19,7 +19,7 @@ from quantus_concepts.painted.images import KeptImages, painted_birds
 from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
-from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts.settings import Concepts
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2

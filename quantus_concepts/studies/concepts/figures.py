@@ -76,11 +76,12 @@ def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
     return dots(pd.concat(chosen), "row", "model", label=label, order=models, colours=COLOURS, reference=0)[0]
 
 
-def extremes(rows: pd.DataFrame) -> list[Picture]:
-    """Draw the best and worst concepts and classes over their own random ranges."""
+def extremes(rows: pd.DataFrame, kinds: Sequence[str]) -> list[Picture]:
+    """Draw the best and worst concepts or classes over their own random ranges."""
     pictures = []
     scores = pick(rows, metric=CGIM_CORRELATION, model=POST_HOC, explanation=RANKED_BY)
-    for kind, plural in (("concept", "concepts"), ("class", "classes")):
+    plurals = {"concept": "concepts", "class": "classes"}
+    for kind, plural in ((kind, plurals[kind]) for kind in kinds):
         items = pick(scores[scores["value"].notna()], what=ITEM, item_kind=kind)
         items = items.sort_values("value", ascending=False, kind="stable")
         if items.empty:
@@ -105,34 +106,31 @@ def intervention_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return curves
 
 
-def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
-    """Draw what people's corrections do to the class accuracy: the post-hoc CBM, and folded the other models."""
+def interventions(rows: pd.DataFrame) -> list[Picture]:
+    """Draw what people's corrections do to the class accuracy of the post-hoc CBM."""
     curves = intervention_rows(rows)
     counts = sorted(set(curves["count"]))
     curves = curves.assign(x=curves["count"].map(counts.index))
     curves["series"] = curves["explanation"].map(ORDERS) + curves["labels"].map(ANSWERS)
     curves.loc[curves["model"] == RANDOM, "series"] = RANDOM
+    own = pick(curves, model=[POST_HOC, RANDOM])
+    if own.empty:
+        return []
     series = [order + answers for answers in ANSWERS.values() for order in ORDERS.values()]
-    pictures = []
-    for model in MODELS[:3]:
-        own = pick(curves, model=[model, RANDOM] if model == POST_HOC else model)
-        if not own.empty:
-            figure, _ = lines(
-                own,
-                "x",
-                "series",
-                label_x="concepts answered by people",
-                label="class accuracy (%)",
-                order=series,
-                colours=dict(zip(series, PALETTE[:3] * 2, strict=True)),
-                dashed=series[len(ORDERS) :],
-                ax=new_axes(5.2)[1],
-                band=RANDOM,
-                ticks={place: str(count) for place, count in enumerate(counts)},
-            )
-            caption = CORRECTIONS if model == POST_HOC else f"Corrections of the {model}"
-            pictures.append(Picture(f"interventions_{model.split()[0]}", figure, caption))
-    return pictures[:1], pictures[1:]
+    figure, _ = lines(
+        own,
+        "x",
+        "series",
+        label_x="concepts answered by people",
+        label="class accuracy (%)",
+        order=series,
+        colours=dict(zip(series, PALETTE[:3] * 2, strict=True)),
+        dashed=series[len(ORDERS) :],
+        ax=new_axes(5.2)[1],
+        band=RANDOM,
+        ticks={place: str(count) for place, count in enumerate(counts)},
+    )
+    return [Picture("interventions_post-hoc", figure, CORRECTIONS)]
 
 
 def location(rows: pd.DataFrame) -> Figure:
@@ -185,7 +183,7 @@ def histograms(rows: pd.DataFrame) -> Figure:
 
 
 def concept_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], concept_names: Sequence[str]) -> Figure:
-    """Draw images with their concepts and maps, as `SeedPictures` keeps them."""
+    """Draw images with their concepts and maps, as `Seed` keeps them."""
     titles = [
         f"{'' if guess == label else 'WRONG '}true: {readable_name(class_names[label])}\n"
         f"predicted: {readable_name(class_names[guess])}"

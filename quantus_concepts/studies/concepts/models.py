@@ -1,58 +1,47 @@
-"""The models of one seed of the concept study, and what they were fitted to."""
+"""The models of the concept study: how its own are fitted, and those that a user names."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, cast
 
 import torch
+from huggingface_hub.constants import CONFIG_NAME
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
 
-from captum_concepts.backbones import Backbone
-from captum_concepts.backbones.embedding import Embeddings, embed
+from captum_concepts.backbones.backbone import Backbone
+from captum_concepts.backbones.embedding import Embeddings
+from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.bank.directions import list_first
+from captum_concepts.bank.files import RELEASED_SUFFIXES
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
-from captum_concepts.support.running import progress
-from quantus_concepts.datasets.base import ConceptSample
+from captum_concepts.models.random_banks import stack_banks
+from captum_concepts.models.store import StoredCBM
+from captum_concepts.released.load import load_released
+from captum_concepts.support.checks import match_names
+from captum_concepts.support.running import to_model
 from quantus_concepts.functional import baseline_range
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics import CGIM, predict_concepts
 from quantus_concepts.metrics.concepts.cgim import global_importance
 from quantus_concepts.metrics.concepts.names import CGIM_CORRELATION, SHUFFLED_IMAGES
-from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.metrics.host.scores import Row, nanmean
-from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import (
-    BACKBONE,
     ORACLE,
     POST_HOC,
     RANDOM,
     TRADITIONAL,
-    bank_model,
-    fit_random_models,
-    folded_batches,
-    kept_images,
-    oracle_model,
-    small_backbone,
-    traditional_model,
-    train_networks,
-    untrained_networks,
 )
-from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
-from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies._models.named_networks import Network, cut_network
-from quantus_concepts.studies.concepts.command import Concepts
-from quantus_concepts.studies.concepts.data import BenchmarkData
+from quantus_concepts.studies._kit.options import SMALL
+from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
+from quantus_concepts.studies.concepts.data import BenchmarkData, learnable_concepts, same_images
+from quantus_concepts.studies.concepts.settings import Concepts
 from quantus_concepts.studies.concepts.terms import values_name
-
-#: Training images that are embedded, and cached, at a time, at least.
-EMBEDDED = 256
 
 
 def thresholds(settings: Concepts) -> dict[str, float | None]:
@@ -95,118 +84,6 @@ class Models:
     classifier: nn.Module | None
 
 
-class SeedModels:
-    """What one seed is about, its cache and its models, which are made only where something is not in the cache."""
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        settings: Concepts,
-        network: Network | None,
-        data: BenchmarkData,
-        seed: int,
-    ) -> None:
-        self.folder, self.settings, self.network, self.data, self.seed = folder, settings, network, data, seed
-        # The folder's settings are all options that matter, with hashes of the files that they name.
-        where = [str(settings.place), settings.bfloat16]
-        source = "small" if network is None else network.source
-        self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
-        self.key |= {"network": source, "normalisation": [data.mean, data.std]}
-        if network is not None:
-            # A file of code may read other weights than before, and is itself the same.
-            self.key |= {"weights": fingerprint_of(network.module)}
-
-    def cached(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what is in the cache of this seed, or make it."""
-
-        def computed() -> Any:
-            # As training: what is done on each core, and so every number, does not depend on how many there are.
-            with one_thread() if self.network is None else nullcontext(), quiet_fits():
-                return make()
-
-        return self.folder.cached(f"{name} {self.seed}", self.key, computed)
-
-    @cached_property
-    def models(self) -> Models:
-        """The concept models and their random baselines, fitted to what small networks, or another one, see."""
-        settings, data, seed = self.settings, self.data, self.seed
-        models: dict[str, ConceptModel] = {}
-        classifier: nn.Module | None = None
-        if self.network is None:
-            networks = self._networks()
-            backbone, classifier = small_backbone(networks[BACKBONE]), networks[BACKBONE].classifier
-            train_loader: Iterable[Any] = folded_batches(data.train, settings.batch_size)
-            models[TRADITIONAL] = traditional_model(networks[TRADITIONAL], train_loader, data.n_classes)
-            train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
-        else:
-            backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.place))
-            normalised = normalisation_text(data)
-            self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
-            train_set = self._embed_parts(backbone)
-        banks = data.concept_names, data.n_classes, settings.values
-        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed)
-        bank = fit_bank(settings, train_set, data.concept_names, seed)
-        if bank.weak:
-            self.folder.note(
-                f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable "
-                "from chance on images held back, and say little."
-            )
-        models[POST_HOC] = post_hoc = bank_model(backbone, bank, train_set, data.n_classes, settings.values)
-        # On the same features: no further pass of the backbone.
-        others = bank, train_set, data.n_classes, settings.other_values
-        models[values_name(settings.other_values)] = bank_model(backbone, *others)
-        if data.has_oracle:
-            models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.place)
-        return Models(models, controls, post_hoc, backbone, train_set, classifier)
-
-    def _embed_parts(self, backbone: Backbone) -> Embeddings:
-        """Embed the training images, some at a time: an interrupted run goes on behind those that are finished."""
-        train, size = self.data.train, self.settings.batch_size
-        # Whole batches, so that numbers do not depend on the parts.
-        step = size * math.ceil(EMBEDDED / size)
-
-        def embedded(start: int) -> dict[str, Tensor]:
-            part = Subset(train, range(start, min(start + step, len(train))))
-            return embed(backbone, sample_loader(part, size, self.settings.readers))._asdict()
-
-        starts = progress(range(0, len(train), step), "Embedding images", show=self.settings.progress)
-        parts = [self.cached(f"embeddings {start}", partial(embedded, start)) for start in starts]
-        features, labels, concepts = (torch.cat([part[name] for part in parts]) for name in Embeddings._fields)
-        device = self.settings.place
-        return Embeddings(features.to(device), labels.to(device), concepts.to(device))
-
-    @cached_property
-    def test_features(self) -> Tensor:
-        """The test images as the backbone embeds them; recorded where they are scored."""
-        return embed(self.models.backbone, self.loader(), display_progressbar=self.settings.progress).features
-
-    def loader(self) -> DataLoader[ConceptSample]:
-        """Return the test images in batches."""
-        return sample_loader(self.data.test, self.settings.batch_size, self.settings.readers)
-
-    def _networks(self) -> dict[str, Any]:
-        """Return a network trained on the classes and one trained on the concepts."""
-        train = kept_images(self.data.train)
-        networks = untrained_networks(train, self.seed, self.settings.place)
-
-        def trained() -> dict[str, Tensor]:
-            train_networks(
-                networks,
-                train,
-                seed=self.seed,
-                epochs=self.settings.epochs,
-                bfloat16=self.settings.bfloat16,
-                display_progressbar=self.settings.progress,
-            )
-            return nn.ModuleDict(networks).state_dict()
-
-        state = self.folder.cached(f"networks {self.seed}", self.key, trained)
-        for name, network in networks.items():
-            own = [key for key in state if key.startswith(f"{name}.")]
-            load_trained(network, {key.removeprefix(f"{name}."): state[key] for key in own})
-        return networks
-
-
 def shuffled_rows(
     train: Embeddings,
     test: tuple[Tensor, Tensor],
@@ -247,3 +124,106 @@ def normalisation_text(data: BenchmarkData) -> str:
     """Say how images are normalised."""
     numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
     return f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """A concept model of the user's, and the network that says how its images are normalised."""
+
+    name: str
+    model: ConceptModel
+    network: Network
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what tells the weights apart, those of the random banks too: a file of code may read others."""
+        banks = getattr(self.model, "random_banks", ())
+        return fingerprint_of(self.model, stack_banks(banks) if banks else None)
+
+
+class Loaded(NamedTuple):
+    """The networks of a run, None for the small one, and the user's models."""
+
+    networks: list[Network | None]
+    own: list[OwnModel]
+
+
+def load_models(settings: Concepts) -> Loaded:
+    """Load what `--backbone` and `--model` name."""
+    networks = [None if spec == SMALL else _load_backbone(spec, settings) for spec in settings.specs]
+    given = [network for network in networks if network is not None]
+    own = [load_model(spec, settings, given) for spec in dict.fromkeys(settings.model or [])]
+    names = [of.source for of in given] + [of.name for of in own]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"Expected models of different names but two are {doubled[0]}. Rename a file or a function.")
+    return Loaded(networks, own)
+
+
+def _load_backbone(spec: str, settings: Concepts) -> Network:
+    """Load a network that is evaluated; raise where it lacks the layer."""
+    network = load_network(spec, settings.weights, **settings.normalised)
+    if settings.layer is not None:
+        find_layer(network.module, settings.layer)
+    network.module.to(settings.place)
+    return network
+
+
+def load_model(spec: str, settings: Concepts, backbones: Sequence[Network]) -> OwnModel:
+    """Return the model that `--model` names: path.py:factory, or a file or folder that goes with a backbone."""
+    if ".py:" in spec or spec.endswith(".py"):
+        network = load_network(spec, option="--model")
+        check_concept_models("--model", cast(ConceptModel, network.module))
+        own = OwnModel(network.source, cast(ConceptModel, network.module.to(settings.place)), network)
+    else:
+        own = _of_file(Path(spec), settings, backbones)
+    data_for(settings, own, 0)
+    return own
+
+
+def _of_file(path: Path, settings: Concepts, backbones: Sequence[Network]) -> OwnModel:
+    reasons = []
+    for network in backbones:
+        image = same_images(settings, network, 0).test[0].image
+        backbone, _ = cut_network(network, settings.layer, to_model(network.module, image[None]))
+        try:
+            model = _read(path, backbone).to(settings.place).eval()
+        except (ValueError, OSError) as error:
+            reasons.append(str(error).replace(" as `features`", " as --backbone"))
+            continue
+        mean, std = model.normalisation or (network.mean, network.std)
+        return OwnModel(path.name, model, replace(network, mean=mean, std=std))
+    reason = reasons[0] if reasons else "Name the backbone that it was fitted on with --backbone."
+    raise ValueError(f"Argument `--model` names what cannot be used, {path}. {reason}")
+
+
+def _read(path: Path, backbone: Backbone) -> StoredCBM:
+    """Return the model of a file of ours, or of the code of another project."""
+    released = not (path / CONFIG_NAME).is_file() if path.is_dir() else path.suffix in RELEASED_SUFFIXES
+    if not released:
+        return PostHocCBM.load(path, backbone)
+    model = load_released(path, backbone)
+    if isinstance(model, ConceptBank):
+        raise ValueError(f"{path} holds a concept bank and no model. `PostHocCBM.fit(bank=...)` fits a head for it.")
+    return model
+
+
+@torch.no_grad()
+def data_for(settings: Concepts, own: OwnModel, seed_number: int) -> BenchmarkData:
+    """Return the images as the model takes them, with its concepts: all, or those that can be learned."""
+    everything = same_images(settings, own.network, seed_number)
+    if not isinstance(own.model, nn.Module):
+        raise TypeError(f"Expected `--model` {own.name} to be an nn.Module but got {type(own.model).__name__}.")
+    image = to_model(own.model, everything.test[0].image[None])
+    counts = own.model.concept_predictor(image).shape[1], own.model.head(own.model.concept_predictor(image)).shape[1]
+    learnable = learnable_concepts(settings, everything)
+    for data in (everything, learnable):
+        if counts == (len(data.concept_names), data.n_classes):
+            names = getattr(getattr(own.model, "concept_layer", None), "names", None)
+            match_names(f"--model {own.name}", names, data.concept_names, "concepts")
+            return data
+    some = f" (or the {len(learnable.concept_names)} that can be learned)" if learnable.left_out else ""
+    raise ValueError(
+        f"Expected `--model` {own.name} to have the {len(everything.concept_names)} concepts{some} and the "
+        f"{everything.n_classes} classes of the data, in their order, but it has {counts[0]} and {counts[1]}. "
+        f"The concepts are {list_first(everything.concept_names)}."
+    )

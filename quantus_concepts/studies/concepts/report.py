@@ -29,9 +29,8 @@ from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
 from quantus_concepts.studies._kit.results import PAPER, join_seeds, load_paper, one, pick
 from quantus_concepts.studies.concepts import figures
-from quantus_concepts.studies.concepts.bottleneck import bottleneck_section, gap_verdict
-from quantus_concepts.studies.concepts.collection import Collected
-from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts.bottleneck import bottleneck_parts, gap_verdict
+from quantus_concepts.studies.concepts.collection import Collected, Scored
 from quantus_concepts.studies.concepts.comparisons import (
     PLAIN,
     bounds_of,
@@ -44,6 +43,7 @@ from quantus_concepts.studies.concepts.comparisons import (
     with_image_intervals,
     with_own_ranges,
 )
+from quantus_concepts.studies.concepts.settings import Concepts
 from quantus_concepts.studies.concepts.terms import (
     BASELINES,
     CEM_BASELINES,
@@ -89,18 +89,14 @@ DIFFERENCES = dict.fromkeys([ACCURACY, CONCEPT_AUC, "CEM", CEM_GAIN, PART_SPECIF
 
 def build_report(collected: Collected, settings: Concepts) -> Report:
     """Declare the report; on CUB the paper's rows stand beside ours."""
-    frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
-    paper = settings.data == "cub"
-    seeds, observed = list(dict.fromkeys(frame["seed"])), collected.observed
-    rows = joined(frame, observed, collected.same_images)
+    whose, paper = "of its class" if collected.by_class else "in the image", settings.data == "cub"
+    seeds, observed = settings.all_seeds, collected.main.observed
+    rows = joined(collected.main, collected.same_images)
     others = (rows["metric"] == CGIM_CORRELATION) & np.array(
         [not is_shown_set(row) for row in rows.to_dict("records")], dtype=bool
     )
     rows = with_verdicts(with_own_ranges(rows[~others], observed))
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
-    place: list[Table | Picture] = []
-    if not pick(rows, metric="CLM").empty:
-        place = [Picture("clm", figures.location(rows), figures.PLACE), *place_tables(rows, published)]
     shown = Picture(
         "gallery",
         collected.gallery,
@@ -108,21 +104,31 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
         f"class, and their maps. ✓ {whose}, ✗ not; “no …” speaks for the class by being absent.",
         wide=True,
     )
+    gain, gain_of_more, cem = presence_tables(rows, published, whose)
     correlation, cgim = importance_tables(rows)
     histograms = Picture("cgim_histograms", figures.histograms(rows), figures.HISTOGRAMS)
-    important: list[Table | Picture] = [correlation, cgim, histograms]
-    important += [*figures.extremes(rows), values_table(rows, settings.values)]
+    # Painted birds have no row of the paper, and the classes' names are invented.
+    painted = settings.data == "painted"
+    kinds = ["concept"] if painted else ["concept", "class"]
+    place: tuple[list[Picture], list[Table]] = ([], [])
+    if not pick(rows, metric="CLM").empty:
+        clm, specificity = place_tables(rows, published)
+        place = [Picture("clm", figures.location(rows), figures.PLACE)], [*([] if painted else [clm]), specificity]
+    important: list[Table | Picture] = [cgim, histograms, *figures.extremes(rows, kinds)]
+    important += [values_table(rows, settings.values), *full_tables(rows, observed)]
+    of_rivals = rivals_tables(collected, rows)
+    bottleneck, *curves = bottleneck_parts(rows)
     sections = [
-        Section("Is one model better?", [*rivals_tables(collected, rows), comparisons_table(collected, rows)]),
-        Section("Are the concepts present?", presence_tables(rows, published, whose)),
-        Section("Are they in the right place?", place),
-        Section("Are they important where they belong?", important, full_tables(rows, observed)),
-        bottleneck_section(rows),
-        Section("Does it listen to corrections?", *figures.interventions(rows)),
+        Section("Is one model better?", of_rivals[:1], [*of_rivals[1:], comparisons_table(collected, rows)]),
+        Section("Are the concepts present?", [gain], [gain_of_more, *([] if painted else [cem])]),
+        Section("Are they in the right place?", *place),
+        Section("Are they important where they belong?", [correlation], important),
+        Section("Does the class rest on its concepts?", [bottleneck], curves),
+        Section("Does it listen to corrections?", figures.interventions(rows)),
         Section("Gallery", [shown]),
         Section(
             "How well do the models classify?",
-            [accuracy_table(rows, settings.trains), *settings_table(rows, published)],
+            folded=[accuracy_table(rows, settings.trains), *settings_table(rows, published)],
         ),
     ]
     used = {*rows["model"], *rows["baseline"], *(["paper"] if paper else [])}
@@ -137,7 +143,7 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
             figures.presence_and_place(rows, whose),
             "The concept ranked first, by four rankings: how much more often it is "
             f"{whose} than in other images (CEM gain)"
-            f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place else ''}.",
+            f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place[0] else ''}.",
         ),
         sections,
         lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {banks}.",
@@ -147,14 +153,14 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
     )
 
 
-def joined(frame: pd.DataFrame, observed: pd.DataFrame, same_images: bool) -> pd.DataFrame:
+def joined(scored: Scored, same_images: bool) -> pd.DataFrame:
     """Average over seeds; seeds that share their images have intervals over both where there are scores of images."""
     # Random banks have the kinds of row that models have, so that each number finds its range.
-    frame = frame.astype({"l": float}).assign(what=kinds_of_rows(frame))
+    frame = scored.frame.astype({"l": float}).assign(what=kinds_of_rows(scored.frame))
     rows = join_seeds(frame, RANDOM, bounds_of)
     # The random banks have the values of the first post-hoc model.
     rows.loc[rows["model"].isin(map(values_name, VALUES)), ["random_low", "random_high"]] = math.nan
-    return with_image_intervals(rows, observed) if same_images and frame["seed"].nunique() > 1 else rows
+    return with_image_intervals(rows, scored.observed) if same_images and frame["seed"].nunique() > 1 else rows
 
 
 def verdicts(rows: pd.DataFrame, observed: pd.DataFrame, whose: str) -> list[Verdict]:
@@ -198,7 +204,7 @@ def own_range(rows: pd.DataFrame, observed: pd.DataFrame, ranking: str) -> str:
 
 def comparisons_table(collected: Collected, rows: pd.DataFrame) -> Table:
     """Return the paired differences of models, and of maps and their baselines."""
-    compared = compare_answers(collected.observed, collected.same_images)
+    compared = compare_answers(collected.main.observed, collected.same_images)
     models = {*compared["a"]} if doubt(pick(rows, model=POST_HOC)) else set()
     caption = "On the same images, in % and percentage points (CGIM correlation: over classes): the first concept, and "
     caption += f"maps at α = 1. p-values are corrected for all rows (Holm). {NO_ZERO}"
@@ -235,16 +241,16 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     """Return the numbers of each backbone and each model of the user's, and the paired differences of all of them."""
     if not collected.rivals:
         return []
-    tables = {collected.name: collected.observed} | {rival.name: rival.observed for rival in collected.rivals}
+    tables = {name: scored.observed for name, scored in collected.models.items()}
     of_model = {collected.name: pick(rows, model=POST_HOC, what=SCORE)}
-    for rival in collected.rivals:
-        own = pick(joined(rival.frame, rival.observed, collected.same_images), model=POST_HOC, what=SCORE)
+    for name, rival in collected.rivals.items():
+        own = pick(joined(rival, collected.same_images), model=POST_HOC, what=SCORE)
         if RANDOM not in set(rival.frame["model"]):
             own = with_chance(own, rival.observed)
-        of_model[rival.name] = with_verdicts(own)
+        of_model[name] = with_verdicts(own)
     unknowing = [name for name, own in of_model.items() if doubt(own)]
     concepts = {name: concepts_of(images) for name, images in tables.items()}
-    others = [rival.name for rival in collected.rivals if concepts[rival.name] != concepts[collected.name]]
+    others = [name for name in collected.rivals if concepts[name] != concepts[collected.name]]
     cells = pd.concat([found.assign(model=name) for name, found in of_model.items()], ignore_index=True)
     shown = pick(cells, metric=CGIM_CORRELATION)
     shown = shown[np.array([is_shown_set(row) for row in shown.to_dict("records")], dtype=bool)]
@@ -331,13 +337,15 @@ def with_baselines(rows: pd.DataFrame, baselines: Sequence[str]) -> pd.DataFrame
 
 
 def presence_tables(rows: pd.DataFrame, published: pd.DataFrame, whose: str) -> list[Table]:
-    """Return CEM gain by ranking, and Table 1 of the paper."""
+    """Return CEM gain by ranking, of the first concept and of several, and Table 1 of the paper."""
     gain, cem = pick(rows, metric=CEM_GAIN), with_sources(rows, published, "CEM")
     title = "Concept existence above prevalence (CEM gain)"
-    caption = "Presence of the first l concepts less their share of the other images, in percentage points."
+    caption = "Presence of the first {} less {} share of the other images, in percentage points."
+    one, several = caption.format("concept", "its"), caption.format("l concepts", "their")
     often = f"How often the first l concepts are {whose}, in %."
     return [
-        ranked_table("cem-gain", title, gain, "set", caption, levels=True),
+        ranked_table("cem-gain", title, pick(gain, l=1), "set", one),
+        ranked_table("cem-gain-of-several", f"{title} of several", gain[gain["l"] > 1], "set", several, levels=True),
         ranked_table(
             "table-1", "Table 1: concept existence (CEM)", cem, "set", often, baselines=CEM_BASELINES, levels=True
         ),

@@ -37,7 +37,7 @@ from quantus_concepts.studies._kit.folder import REPORT, RunFolder, plain_name, 
 from quantus_concepts.studies._kit.options import SMALL
 from quantus_concepts.studies._kit.plots import png
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
-from quantus_concepts.studies.explain.command import Explain
+from quantus_concepts.studies.explain.settings import Explain
 
 #: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18

@@ -19,7 +19,7 @@ from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import PAPER, names, one, over_seeds, pick, with_random_range
-from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, label_names_of, words
+from quantus_concepts.studies.pasta.material import ALL, HowToEmbed, load_embedder, load_ratings, words
 from quantus_concepts.studies.pasta.report import (
     KINDS,
     READING,
@@ -37,9 +37,11 @@ from quantus_concepts.studies.pasta.scorers import (
     Plan,
     agreement,
     embed_ratings,
+    plan_of,
     score_splits,
     splits_interval,
 )
+from quantus_concepts.studies.pasta.settings import EMBEDDED, Ablate
 
 #: The kind of maps in ratings with the pictures that people saw.
 DRAWING = "drawing"
@@ -165,35 +167,38 @@ def table_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-def run_ablations(
-    folder: RunFolder,
-    chosen: Sequence[str],
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    plan: Plan,
-    maps: RatedExplanations | None,
-    encoders: Mapping[str, Embedder],
-) -> None:
+def run_ablations(settings: Ablate, folder: RunFolder) -> None:
     """Train and test every variant, and write all of it; the paper's numbers are rows of the model "paper"."""
+    chosen, ratings = table_names(settings.tables), load_ratings(settings.data, settings.n_images, settings.seed)
+    # The maps of what people saw as drawings.
+    has_drawings = settings.data is not None and DRAWING in ratings.modalities
+    maps = load_ratings(settings.data, drawings=False) if has_drawings else None
+    plan = plan_of(settings, ratings)
+    how = HowToEmbed(cache=settings.cache, batch_size=settings.batch_size, display_progressbar=settings.progress)
+    files = settings.encoder_weights, settings.encoder_tokenizer
+    embedder = load_embedder(settings.encoder, *files, device=settings.place, **how)
+    others = other_encoders(settings.encoder, settings.encoders)
+    encoders = {name: load_embedder(name, device=settings.place, **how) for name in others}
     ablations = {name: ABLATIONS[name] for name in chosen if name != ENCODERS}
     if ENCODERS in chosen and encoders:
         ablations[ENCODERS] = encoder_ablation(embedder.encoder.name, list(encoders))
-    with warnings_as_notes(folder):
-        folder.note(*ratings.notes)
-        plan = replace(plan, label_names=label_names_of(ratings))
-        # Too few images raise before the expensive training.
-        plan.splits(ratings)
-        splits = train_variants(folder, ablations, ratings, embedder, plan, maps, encoders)
-        means = over_seeds(splits, KEYS, interval=splits_interval)
-        printed = [
-            paper_table(of.table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", seeds=5)
-            for name, of in ablations.items()
-            if of.table is not None
-        ]
-        frame = pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
-        folder.write("splits.csv", splits.to_csv(index=False))
-    more = {"encoder": embedder.name, "device": str(plan.device), "explanations": str(len(ratings))}
-    write_report(folder, frame, ablation_report(frame, splits, banner_of(ratings, embedder.encoder), ablations), more)
+    with folder:
+        with warnings_as_notes(folder):
+            folder.note(*ratings.notes)
+            # Too few images raise before the expensive training.
+            plan.splits(ratings)
+            splits = train_variants(folder, ablations, ratings, embedder, plan, maps, encoders)
+            means = over_seeds(splits, KEYS, interval=splits_interval)
+            printed = [
+                paper_table(of.table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", seeds=5)
+                for name, of in ablations.items()
+                if of.table is not None
+            ]
+            frame = pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
+            folder.write("splits.csv", splits.to_csv(index=False))
+        more = {"encoder": embedder.name, "device": str(plan.device), "explanations": str(len(ratings))}
+        report = ablation_report(frame, splits, banner_of(ratings, embedder.encoder), ablations)
+        write_report(folder, frame, report, more)
 
 
 def train_variants(

@@ -32,11 +32,11 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.options import refuse_without_effect
+from quantus_concepts.studies.pasta.settings import EMBEDDED
 
-#: Explanations of the networks; the last two do not depend on the network: their ratings must not change with size.
+#: Methods that explain the network; the last two do not depend on it.
 METHODS = ("Grad-CAM", "vanilla gradient", "gradient x input", "guided backpropagation", "Sobel edges", "random")
-CONTROLS = ("Sobel edges", "random")
-ALL, EMBEDDED = "all", "embedded"
+ALL = "all"
 #: Training on the embedded encoder, found by trial on simulated ratings.
 EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE = 20, 3e-3
 #: Training birds of an explained network.
@@ -140,13 +140,10 @@ def train_classifier(
     *,
     epochs: int,
     device: torch.device,
-    channels: int = 64,
-    network: int = 0,
     progress: bool = False,
 ) -> Classifier:
-    """Train a small network; another `network` has other initial weights and batches."""
-    seed = birds.seed + network
-    model = SmallResNet(N_CLASSES, channels=channels, seed=seed).to(device)
+    """Train the small network that is explained."""
+    model = SmallResNet(N_CLASSES, seed=birds.seed).to(device)
 
     def make() -> dict[str, Tensor]:
         train(
@@ -154,14 +151,14 @@ def train_classifier(
             birds.training.images,
             birds.training.labels,
             epochs=epochs,
-            seed=seed,
+            seed=birds.seed,
             description="training the classifier",
             display_progressbar=progress,
         )
         return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
 
-    key = [birds.n_train, birds.image_size, birds.seed, network, channels, epochs, str(device)]
-    load_trained(model, folder.cached(f"network of {channels} channels {network}", key, make))
+    key = [birds.n_train, birds.image_size, birds.seed, epochs, str(device)]
+    load_trained(model, folder.cached("network", key, make))
     images = birds.unseen.images[: birds.n_explained].float() / 255
     with torch.no_grad():
         predicted = torch.cat([model(rows.to(device)) for rows in images.split(64)]).argmax(1)

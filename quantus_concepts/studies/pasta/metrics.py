@@ -34,15 +34,10 @@ from quantus_concepts.studies._kit.report import Picture, Report, Section, Table
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies.pasta.material import (
     CORRELATED_THRESHOLDS,
-    EMBEDDED,
     METHODS,
     Classifier,
-    RatedBirds,
     for_spreadsheets,
-    label_names_of,
-    load_embedder,
     load_ratings,
-    train_classifier,
 )
 from quantus_concepts.studies.pasta.report import (
     VOTES_READING,
@@ -52,7 +47,8 @@ from quantus_concepts.studies.pasta.report import (
     said_verdicts,
     table,
 )
-from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, identity_of_ratings, train_on_ratings
+from quantus_concepts.studies.pasta.scorers import SCORER, cached_arrays, identity_of_ratings
+from quantus_concepts.studies.pasta.settings import Metrics
 from quantus_concepts.studies.pasta.votes import (
     EXPLAINER,
     IMAGE,
@@ -165,47 +161,17 @@ def measure_methods(
     return related(ratings, values, seed, {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)})
 
 
-def run_metrics(
-    folder: RunFolder,
-    ratings: RatedExplanations | None,
-    birds: RatedBirds,
-    plan: Plan,
-    n_images: int | None,
-    classifier_epochs: int,
-    n_masks: int,
-    n_samples: int,
-    batch_size: int,
-) -> None:
-    """Measure rated explanations, relate the measures to the votes, and write all of it.
-
-    Without `ratings` methods explain a network of `birds`, and a scorer is trained by the `plan`.
-    """
-    with warnings_as_notes(folder):
-        if ratings is not None:
-            measured = related(ratings, measure_ratings(ratings, progress=plan.progress), birds.seed)
-        else:
-            graded = load_ratings(None, n_images, birds.seed)
-            embedder = load_embedder(
-                EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress
-            )
-            plan = replace(plan, label_names=label_names_of(graded))
-            scorer = train_on_ratings(folder, graded, embedder, plan).scorer
-            classifier = train_classifier(folder, birds, epochs=classifier_epochs, device=plan.device)
-            measured = measure_methods(
-                folder,
-                classifier,
-                birds.masks,
-                scorer,
-                embedder,
-                n_masks=n_masks,
-                n_samples=n_samples,
-                seed=birds.seed,
-                progress=plan.progress,
-            )
-        folder.note(*measured.ratings.notes)
-        folder.write("explanations.csv", for_spreadsheets(measured.explanations).to_csv(index=False))
-        folder.write("vote_differences.csv", for_spreadsheets(measured.compared).to_csv(index=False))
-    write_report(folder, for_spreadsheets(measured.related), metrics_report(measured), {"device": str(plan.device)})
+def run_metrics(settings: Metrics, folder: RunFolder) -> None:
+    """Measure rated explanations, relate the measures to the votes, and write all of it."""
+    # Sparseness needs maps, not drawings of them.
+    ratings = load_ratings(settings.data, drawings=False)
+    with folder:
+        with warnings_as_notes(folder):
+            measured = related(ratings, measure_ratings(ratings, progress=settings.progress), settings.seed)
+            folder.note(*ratings.notes)
+            folder.write("explanations.csv", for_spreadsheets(measured.explanations).to_csv(index=False))
+            folder.write("vote_differences.csv", for_spreadsheets(measured.compared).to_csv(index=False))
+        write_report(folder, for_spreadsheets(measured.related), metrics_report(measured))
 
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
@@ -332,17 +298,13 @@ def across_explainers(frame: pd.DataFrame, first: str, second: str) -> float:
 
 
 def metric_verdicts(measured: Measured) -> list[Verdict]:
-    """Ask of each metric whether it follows the votes on the first question, and of the score of marked pixels."""
+    """Ask of each metric whether it follows the votes on the first question."""
     scc = pick(measured.related, table="8", measure="SCC")
     rows = pick(scc[scc["value"].notna()], question=names(scc, "question")[:1]).to_dict("records")
-    verdicts = [
+    return [
         Verdict.of(f"Does {row['metric']} follow the votes? (SCC, {row['question']})", row, write=number)
         for row in rows
     ]
-    for row in pick(measured.related, measure=ACROSS).to_dict("records"):
-        text = "Do methods nearer to the marked pixels score higher? (SCC of MAE and score; below 0: yes)"
-        verdicts.append(Verdict.of(text, row, write=number))
-    return verdicts
 
 
 def metric_sections(measured: Measured) -> list[Section]:
@@ -390,9 +352,6 @@ def metrics_report(measured: Measured) -> Report:
             "Random range": "Of correlations: with the votes (or scores) shuffled among all explanations.",
             "Intervals": "95 % over resampled images with all their explanations; of mean votes over raters and "
             "images, or images alone where it is not known who voted.",
-            "Marked pixels": "As the paper's Table 2: here the bird's pixels stand for what people would mark. The "
-            "paper calls its two rankings consistent; by the numbers it prints RISE is first of three in one and "
-            "second in the other.",
             **{name: question.reading for name, question in asked_of.items()},
         },
         banner=banner_of(ratings),

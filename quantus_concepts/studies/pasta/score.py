@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
 
 import pandas as pd
-import torch
 import typer
 from markupsafe import Markup
 
@@ -17,9 +15,12 @@ from captum_concepts.support.files import printable
 from captum_concepts.support.images import load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanation_files import (
+    FROM_FILE_NAME,
+    FROM_IMAGE_NAME,
     SHOWN,
     ExplanationFile,
     check_explanations,
+    find_explanations,
     problems,
     usable_files,
 )
@@ -39,7 +40,6 @@ from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
 from quantus_concepts.studies.pasta.material import (
     ALL,
-    HowToEmbed,
     encoder_trained_on,
     for_spreadsheets,
     load_encoder,
@@ -47,6 +47,7 @@ from quantus_concepts.studies.pasta.material import (
 )
 from quantus_concepts.studies.pasta.report import paired_numbers
 from quantus_concepts.studies.pasta.scorers import embed_ratings
+from quantus_concepts.studies.pasta.settings import Score
 from quantus_concepts.studies.pasta.votes import IMAGE, explainer_means, ranks_as_people
 
 #: Measures of the explainers beside their means: the number of scores, and how often they are best.
@@ -55,40 +56,45 @@ COUNT, WINS = "n", "wins"
 PICTURE, CONCEPTS_SHOWN, EXPLAINERS_SHOWN = 240, 8, 20
 
 
-def run_score(
-    folder: RunFolder,
-    scorer: Scorer,
-    embedder: Embedder,
-    explanations: Sequence[ExplanationFile],
-    *,
-    clip: bool,
-    n_shown: int,
-    progress: bool,
-    more: Mapping[str, str],
-) -> None:
+def run_score(settings: Score, folder: RunFolder) -> None:
     """Score explanations, and write scores and means by explainer."""
-    with warnings_as_notes(folder):
-        files = _with_known_labels(check_explanations(explanations, display_progressbar=progress), scorer)
-        usable = usable_files(files)
-        embeddings = embed_ratings(folder, embedder, LazyExplanations(ExplanationFile.read, usable))
-        labels = None if scorer.labels is None else [file.label or None for file in usable]
-        votes = scorer.score(embeddings.to(scorer.device), labels, clip=clip).cpu().numpy()
-        frame = pd.DataFrame(votes, columns=list(scorer.questions))
-        asked = {name: question_of(scorer, name) for name in scorer.questions}
-        scores = sort_explanations(_score_frame(files, frame), asked[scorer.questions[0]])
-        mixture = mixture_of(scores.sort_index(), asked[scorer.questions[0]])
-        texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
-        folder.write("scores.csv", for_spreadsheets(scores.assign(**texts)).to_csv(index=False))
-        for remark in _remarks(files, usable, scorer):
-            folder.note(remark)
-            typer.echo(f"Note: {printable(remark)}", err=True)
-        means = by_explainer(scores.sort_index(), asked, mixture)
-    settings = {
-        name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)
-    }
-    reason = withheld(scorer, embedder.encoder, scorer.questions[0])
-    report = score_report(means, scores, files, scorer, mixture, n_shown, reason)
-    write_report(folder, for_spreadsheets(means), report, {**more, "encoder": embedder.name, **settings})
+    if settings.scorer is None:
+        raise ValueError(
+            "A scorer is needed: --scorer FILE. There are three ways to one: PASTA_Q1.pth to PASTA_Q6.pth of "
+            "ENSTA-U2IS/PASTA_weights on the Hugging Face hub, trained on people's ratings; one that `quantus-concepts "
+            "pasta train` trained on ratings of your own; scorer.safetensors of `quantus-concepts benchmark pasta`, "
+            "which is a demonstration, for its raters are simulated."
+        )
+    scorer = read_scorer(settings.scorer, settings.question)
+    by_image = scorer.labelled_by == FROM_IMAGE_NAME
+    labels_from = settings.labels_from or (FROM_IMAGE_NAME if by_image else FROM_FILE_NAME)
+    embedder = make_embedder(settings, scorer)
+    with folder:
+        explanations = find_explanations(
+            settings.images, settings.explanations, labels_from=labels_from, ascending=words(settings.ascending)
+        )
+        with warnings_as_notes(folder):
+            files = _with_known_labels(check_explanations(explanations, display_progressbar=settings.progress), scorer)
+            usable = usable_files(files)
+            embeddings = embed_ratings(folder, embedder, LazyExplanations(ExplanationFile.read, usable))
+            labels = None if scorer.labels is None else [file.label or None for file in usable]
+            votes = scorer.score(embeddings.to(scorer.device), labels, clip=settings.clip).cpu().numpy()
+            frame = pd.DataFrame(votes, columns=list(scorer.questions))
+            asked = {name: question_of(scorer, name) for name in scorer.questions}
+            scores = sort_explanations(_score_frame(files, frame), asked[scorer.questions[0]])
+            mixture = mixture_of(scores.sort_index(), asked[scorer.questions[0]])
+            texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
+            folder.write("scores.csv", for_spreadsheets(scores.assign(**texts)).to_csv(index=False))
+            for remark in _remarks(files, usable, scorer):
+                folder.note(remark)
+                typer.echo(f"Note: {printable(remark)}", err=True)
+            means = by_explainer(scores.sort_index(), asked, mixture)
+        of_embedder = embedder.settings.items()
+        shown = {name.replace("_", " "): str(value) for name, value in of_embedder if value not in ("", None)}
+        more = {"labels": "none, as trained" if scorer.labels is None else labels_from}
+        reason = withheld(scorer, embedder.encoder, scorer.questions[0])
+        report = score_report(means, scores, files, scorer, mixture, settings.n_shown, reason)
+        write_report(folder, for_spreadsheets(means), report, {**more, "encoder": embedder.name, **shown})
 
 
 def read_scorer(path: Path, question: str) -> Scorer:
@@ -100,19 +106,18 @@ def read_scorer(path: Path, question: str) -> Scorer:
     return scorer if question.strip().lower() == ALL else scorer.select(words(question)).eval()
 
 
-def make_embedder(
-    scorer: Scorer,
-    encoder: str | None,
-    weights: Path | None,
-    tokenizer: Path | None,
-    *,
-    device: torch.device,
-    **settings: Unpack[HowToEmbed],
-) -> Embedder:
+def make_embedder(settings: Score, scorer: Scorer) -> Embedder:
     """Return the embedder that a scorer was trained with, or with another encoder."""
-    name = encoder or encoder_trained_on(scorer, weights)
-    loaded = None if name is None else load_encoder(name, weights, tokenizer, device=device)
-    return embedder_for(scorer, loaded, **settings)
+    weights = settings.encoder_weights
+    name = settings.encoder or encoder_trained_on(scorer, weights)
+    loaded = None if name is None else load_encoder(name, weights, settings.encoder_tokenizer, device=settings.place)
+    return embedder_for(
+        scorer,
+        loaded,
+        cache=settings.cache,
+        batch_size=settings.batch_size,
+        display_progressbar=settings.progress,
+    )
 
 
 def sort_explanations(frame: pd.DataFrame, question: Question) -> pd.DataFrame:

@@ -34,6 +34,8 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies.pasta.material import label_names_of, training_settings, voted_questions
+from quantus_concepts.studies.pasta.settings import Ablate, BenchmarkPasta, Train
 from quantus_concepts.studies.pasta.votes import N_SHUFFLED, ranking, vote_differences, vote_means
 
 SCORER, SHUFFLED, CEILING = "PASTA-score", "shuffled votes", "ceiling"
@@ -85,6 +87,19 @@ class Plan:
         ids = (ratings.image_ids, ratings.explainer_ids)
         seeds = range(self.seed, self.seed + self.n_splits)
         return {seed: leak_free_split(*ids, train_share=self.train_share, seed=seed) for seed in seeds}
+
+
+def plan_of(settings: BenchmarkPasta | Train | Ablate, ratings: RatedExplanations) -> Plan:
+    """Return how scorers of the questions that an option names are trained and tested."""
+    return Plan(
+        voted_questions(settings.question, ratings),
+        label_names=label_names_of(ratings),
+        settings=training_settings(settings.encoder, settings.epochs, settings.learning_rate),
+        seed=settings.seed,
+        n_splits=settings.seeds,
+        device=settings.place,
+        progress=settings.progress,
+    )
 
 
 def embed_ratings(folder: RunFolder, embedder: Embedder, explanations: Sequence[Explanation]) -> Tensor:

@@ -27,6 +27,7 @@ from quantus_concepts.datasets.ratings.table import EXPLANATIONS, IMAGES, WORDIN
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.pasta.cards import MEGABYTE, RATING_PAGE, Gallery, encode_image, shown_picture
 from quantus_concepts.studies.pasta.material import words
+from quantus_concepts.studies.pasta.settings import Sheet
 
 DEFAULT_QUESTIONS = ("Q1", "Q2", "Q3", "Q4")
 #: Texts at the ends of the five points.
@@ -55,68 +56,63 @@ def page_questions(text: str | None, changes: Mapping[str, Path | None]) -> tupl
     return tuple(questions)
 
 
-def write_sheet(
-    folder: RunFolder,
-    images: Path,
-    explanations: Path,
-    questions: Sequence[str],
-    changes: Mapping[str, Path | None],
-    *,
-    labels_from: str,
-    ascending: str | None,
-    n_items: int | None,
-    picture_size: int,
-    max_megabytes: float,
-    seed: int,
-    progress: bool,
-) -> None:
+def write_sheet(settings: Sheet, folder: RunFolder) -> None:
     """Write images and explanations where their ratings find them, and then the page, and print what to do next."""
-    found = find_explanations(
-        images, explanations, labels_from=labels_from, ascending=words(ascending), with_images=True
-    )
-    changed = {}
-    for name, root in changes.items():
-        if root is not None and name in questions:
-            own_name = explanations.resolve().name
-            perturbed = find_explanations(root / "images", root / "explanations", with_images=True, own_name=own_name)
-            perturbed = check_explanations(perturbed, display_progressbar=progress)
-            changed[name] = {change_key(file): file for file in perturbed}
-    checked = _note_missing(check_explanations(found, display_progressbar=progress), changed)
-    files = usable_files(checked)
-    if n_items is not None and n_items < len(files):
-        chosen = np.random.default_rng([seed]).permutation(len(files))[:n_items]
-        files = [files[place] for place in sorted(chosen)]
-    gallery = Gallery(picture_size, max_megabytes)
-    items = []
-    for file in bar(files, "drawing", unit="explanation", show=progress):
-        sections = {"shown": gallery.section(file)}
-        for name in changed:
-            after = changed[name][change_key(file)]
-            sections[name] = gallery.section(after, label=after.label if after.label != file.label else "")
-        items.append({"record": answer_record(file), "label": readable_name(file.label), "sections": sections})
-        gallery.check(len(items), len(files))
-    page = gallery.render(
-        [_question_fields(name) for name in questions],
-        items,
-        seed,
-        title="Rating explanations",
-        # The colours of drawings are not known.
-        colours=any(file.modality == "map" for file in files),
-    )
-    _write_files(folder, files, picture_size)
-    folder.write(WORDINGS, json.dumps({name: _wording(name) for name in questions}, indent=2) + "\n")
-    folder.write(RATING_PAGE, page)
-    left_out = [file for file in checked if file.note]
-    lines = [
-        f"{len(files)} explanations of {len({file.image for file in files})} images by "
-        f"{len({file.explainer for file in files})} explainers; {', '.join(questions)}. {RATING_PAGE} has "
-        f"{(folder.path / RATING_PAGE).stat().st_size / MEGABYTE:.1f} MB and needs no network.",
-        *([f"Left out, {len(left_out)}: {problems(left_out, SHOWN)}."] if left_out else []),
-        f"Send {RATING_PAGE} to every annotator. Put their files, ratings_*.csv, into {folder.path}, and train:",
-        f"  quantus-concepts pasta train --data {folder.path}",
-    ]
-    for line in lines:
-        typer.echo(printable(line))
+    images, explanations, progress = settings.images, settings.explanations, settings.progress
+    changes = {"Q5": settings.light, "Q6": settings.strong}
+    questions = page_questions(settings.questions, changes)
+    with folder:
+        found = find_explanations(
+            images,
+            explanations,
+            labels_from=settings.labels_from,
+            ascending=words(settings.ascending),
+            with_images=True,
+        )
+        changed = {}
+        for name, root in changes.items():
+            if root is not None and name in questions:
+                own_name = explanations.resolve().name
+                places = root / "images", root / "explanations"
+                perturbed = find_explanations(*places, with_images=True, own_name=own_name)
+                perturbed = check_explanations(perturbed, display_progressbar=progress)
+                changed[name] = {change_key(file): file for file in perturbed}
+        checked = _note_missing(check_explanations(found, display_progressbar=progress), changed)
+        files = usable_files(checked)
+        if settings.n_items is not None and settings.n_items < len(files):
+            chosen = np.random.default_rng([settings.seed]).permutation(len(files))[: settings.n_items]
+            files = [files[place] for place in sorted(chosen)]
+        gallery = Gallery(settings.picture_size, settings.max_megabytes)
+        items = []
+        for file in bar(files, "drawing", unit="explanation", show=progress):
+            sections = {"shown": gallery.section(file)}
+            for name in changed:
+                after = changed[name][change_key(file)]
+                sections[name] = gallery.section(after, label=after.label if after.label != file.label else "")
+            items.append({"record": answer_record(file), "label": readable_name(file.label), "sections": sections})
+            gallery.check(len(items), len(files))
+        page = gallery.render(
+            [_question_fields(name) for name in questions],
+            items,
+            settings.seed,
+            title="Rating explanations",
+            # The colours of drawings are not known.
+            colours=any(file.modality == "map" for file in files),
+        )
+        _write_files(folder, files, settings.picture_size)
+        folder.write(WORDINGS, json.dumps({name: _wording(name) for name in questions}, indent=2) + "\n")
+        folder.write(RATING_PAGE, page)
+        left_out = [file for file in checked if file.note]
+        lines = [
+            f"{len(files)} explanations of {len({file.image for file in files})} images by "
+            f"{len({file.explainer for file in files})} explainers; {', '.join(questions)}. {RATING_PAGE} has "
+            f"{(folder.path / RATING_PAGE).stat().st_size / MEGABYTE:.1f} MB and needs no network.",
+            *([f"Left out, {len(left_out)}: {problems(left_out, SHOWN)}."] if left_out else []),
+            f"Send {RATING_PAGE} to every annotator. Put their files, ratings_*.csv, into {folder.path}, and train:",
+            f"  quantus-concepts pasta train --data {folder.path}",
+        ]
+        for line in lines:
+            typer.echo(printable(line))
 
 
 def _wording(name: str) -> dict[str, Any]:

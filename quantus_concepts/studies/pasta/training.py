@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,10 @@ from captum_concepts.attributions.steered_rise import SteeredRISE
 from captum_concepts.support.running import device_of, seeded_generators
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.functional.statistics.intervals import relation, t_interval
+from quantus_concepts.datasets.ratings.rated_file import PREDICTED
+from quantus_concepts.datasets.ratings.raters import simulated_ratings
+from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
@@ -37,7 +40,17 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
-from quantus_concepts.studies.pasta.material import Classifier, RatedBirds, for_spreadsheets, train_classifier
+from quantus_concepts.studies.pasta.material import (
+    Classifier,
+    HowToEmbed,
+    RatedBirds,
+    embedding_settings,
+    for_spreadsheets,
+    load_embedder,
+    load_encoder,
+    train_classifier,
+    words,
+)
 from quantus_concepts.studies.pasta.metrics import Measured, measure_methods, metric_sections
 from quantus_concepts.studies.pasta.report import (
     paper_table,
@@ -46,59 +59,85 @@ from quantus_concepts.studies.pasta.report import (
     table,
     training_report,
 )
-from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, train_on_ratings
-from quantus_concepts.studies.pasta.votes import vote_differences, vote_means
+from quantus_concepts.studies.pasta.scorers import SCORER, Plan, cached_arrays, plan_of, train_on_ratings
+from quantus_concepts.studies.pasta.settings import BenchmarkPasta, Train
+from quantus_concepts.studies.pasta.votes import EXPLAINER, IMAGE, explainer_means, vote_differences, vote_means
 
 #: The scorer that was trained on all ratings.
 SCORER_FILE = "scorer.safetensors"
 
 
-def run_training(
-    folder: RunFolder,
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    plan: Plan,
-    labels: str = "predicted",
-    *,
-    birds: RatedBirds | None = None,
-    n_masks: int = 0,
-    epochs: int = 0,
-) -> None:
+def load_material(settings: BenchmarkPasta | Train) -> tuple[RatedExplanations, Embedder, Plan]:
+    """Return the ratings, what embeds them, and how scorers are trained and tested."""
+    show = settings.progress
+    if isinstance(settings, BenchmarkPasta):
+        ratings: RatedExplanations = simulated_ratings(
+            n_images=settings.n_images,
+            n_per_image=settings.n_per_image,
+            image_size=settings.image_size,
+            seed=settings.seed,
+        )
+        plan = plan_of(settings, ratings)
+        how = HowToEmbed(batch_size=settings.batch_size, display_progressbar=show)
+        return ratings, load_embedder(settings.encoder, device=settings.place, **how), plan
+    is_labelled = settings.labels != "none"
+    ratings = PastaRatings(
+        settings.data, datasets=words(settings.datasets) or None, labels=settings.labels if is_labelled else PREDICTED
+    )
+    embedder = Embedder.from_settings(
+        load_encoder(settings.encoder, settings.encoder_weights, settings.encoder_tokenizer, device=settings.place),
+        embedding_settings(settings.embedding or []),
+        cache=settings.cache,
+        batch_size=settings.batch_size,
+        display_progressbar=show,
+    )
+    plan = plan_of(settings, ratings)
+    label_names = plan.label_names if is_labelled else None
+    training = replace(plan.settings, loss=settings.loss)
+    return (
+        ratings,
+        embedder,
+        replace(plan, votes=settings.votes, label_names=label_names, settings=training, control=False),
+    )
+
+
+def run_training(settings: BenchmarkPasta | Train, folder: RunFolder) -> None:
     """Train and test scorers on ratings, and write the report, the scores and the scorer of all ratings."""
-    used = None
-    with warnings_as_notes(folder):
+    ratings, embedder, plan = load_material(settings)
+    labels, used = settings.labels if isinstance(settings, Train) else PREDICTED, None
+    with folder, warnings_as_notes(folder):
         outcome = train_on_ratings(folder, ratings, embedder, plan, labels)
         means = vote_means(ratings, plan.questions)
         compared = vote_differences(ratings, plan.questions)
         tables = {"vote_differences": compared, "votes": means, "scores": outcome.scores}
-        if birds is not None:
-            used = use_score(folder, outcome.scorer, embedder, birds, plan, epochs, n_masks)
+        if isinstance(settings, BenchmarkPasta) and settings.uses:
+            used = use_score(settings, folder, outcome.scorer, embedder)
             tables |= used.frames
         for name, table in tables.items():
             folder.write(f"{name}.csv", for_spreadsheets(table).to_csv(index=False))
         folder.write(SCORER_FILE, scorer_bytes(outcome.scorer))
-    title = f"PASTA-score: training on {ratings.name}"
-    if ratings.simulated:
-        title = "PASTA-score: does it predict how people rate explanations?"
-    scored = pick(outcome.scores, model=SCORER)
-    sections = [] if used is None else use_sections(used, scored, ratings)
-    report = training_report(
-        title,
-        outcome.frame,
-        outcome.scores,
-        outcome.trained,
-        ratings,
-        plan,
-        embedder.encoder,
-        first=(
-            said_verdicts(means, compared, ratings),
-            said_section(means, compared, ratings, plan.questions, plan.votes),
-        ),
-        more=([] if used is None else use_verdicts(used), sections),
-        links=tuple(tables),
-    )
-    settings = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
-    write_report(folder, outcome.frame, report, settings | {"encoder": embedder.name, "device": str(plan.device)})
+        title = f"PASTA-score: training on {ratings.name}"
+        if ratings.simulated:
+            title = "PASTA-score: does it predict how people rate explanations?"
+        scored = pick(outcome.scores, model=SCORER)
+        sections = [] if used is None else use_sections(used, scored, ratings)
+        report = training_report(
+            title,
+            outcome.frame,
+            outcome.scores,
+            outcome.trained,
+            ratings,
+            plan,
+            embedder.encoder,
+            first=(
+                said_verdicts(means, compared, ratings),
+                said_section(means, compared, ratings, plan.questions, plan.votes),
+            ),
+            more=([] if used is None else use_verdicts(used), sections),
+            links=tuple(tables),
+        )
+        shown = {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
+        write_report(folder, outcome.frame, report, shown | {"encoder": embedder.name, "device": str(plan.device)})
 
 
 #: Weights of the score in the steered RISE; 0 is RISE itself.
@@ -139,18 +178,13 @@ class Uses:
         }
 
 
-def use_score(
-    folder: RunFolder,
-    scorer: Scorer,
-    embedder: Embedder,
-    birds: RatedBirds,
-    plan: Plan,
-    epochs: int,
-    n_masks: int,
-) -> Uses:
+def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer, embedder: Embedder) -> Uses:
     """Use a scorer for everything the paper uses it for."""
-    question, seed = scorer.questions[0], birds.seed
-    classifier = train_classifier(folder, birds, epochs=epochs, device=plan.device, progress=plan.progress)
+    question, seed, n_masks = scorer.questions[0], settings.seed, settings.n_masks
+    birds = RatedBirds(settings.n_explained, image_size=settings.image_size, seed=seed)
+    classifier = train_classifier(
+        folder, birds, epochs=settings.classifier_epochs, device=settings.place, progress=settings.progress
+    )
     images = classifier.images.numpy()
     folder.note(
         f"The classifier is a small network that classifies {classifier.accuracy:.0%} of {len(images)} birds it has "
@@ -173,7 +207,7 @@ def use_score(
     rise = SteeredRISE(classifier.model, mask_score)
     key = [network, scorer, embedder.settings, question, n_masks, CELLS, WEIGHTS, seed]
     steered = cached_arrays(
-        folder, "steered RISE", key, partial(_steer, classifier, rise, metric, n_masks, seed, plan.device)
+        folder, "steered RISE", key, partial(_steer, classifier, rise, metric, n_masks, seed, settings.place)
     )
     explain = build_methods(["Grad-CAM"])["Grad-CAM"]
     light, strong = (
@@ -196,7 +230,7 @@ def use_score(
             n_masks=n_masks,
             n_samples=N_SAMPLES,
             seed=seed,
-            progress=plan.progress,
+            progress=settings.progress,
         ),
         _steered_rows(classifier, steered),
         light,
@@ -236,13 +270,13 @@ def _steer(
 
 def steering_means(results: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """Return the mean score and faithfulness of the steered explanations, by the weight of the score."""
-    rows = []
-    for measure in ("score", "faithfulness"):
-        for weight, scores in zip(WEIGHTS, results[measure], strict=True):
-            values = scores[~np.isnan(scores)]
-            mean = float(values.mean()) if values.size else math.nan
-            rows.append((measure, f"{weight:g}", mean, *t_interval(values, (-math.inf, math.inf)), values.size))
-    return pd.DataFrame(rows, columns=["measure", "name", "mean", "low", "high", "n"])
+    measures = ("score", "faithfulness")
+    scores = {name: results[name].reshape(-1) for name in measures}
+    weights = np.repeat([f"{weight:g}" for weight in WEIGHTS], results["score"].shape[1])
+    frame = pd.DataFrame({IMAGE: np.arange(len(weights)), EXPLAINER: weights, **scores})
+    means = explainer_means(frame, measures, (-math.inf, math.inf))
+    means = means.rename(columns={EXPLAINER: "name", "value": "mean"})
+    return means[["measure", "name", "mean", "low", "high", "n"]]
 
 
 def _steered_rows(classifier: Classifier, results: Mapping[str, np.ndarray]) -> list[GalleryRow]:

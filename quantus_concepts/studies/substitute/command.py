@@ -1,150 +1,74 @@
-"""The commands `substitute generate` and `substitute filter`."""
+"""What the commands `substitute generate` and `substitute filter` run; loaded when they run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from quantus_concepts.studies._kit import options
+from quantus_concepts.studies._kit import options as kit
 
 if TYPE_CHECKING:
     import torch
 
+    from quantus_concepts.studies._kit.folder import RunFolder
+    from quantus_concepts.studies.substitute.settings import Filter, Generate
+
 #: Options of `generate` about which and how many images are made, and where; others are the same for a whole folder.
 _FREE = ("birds", "attributes", "n per pair", "keep guides", "device", "batch size")
 
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="auto: bfloat16 on a GPU, else float32.")
-]
-Generated = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder that `substitute generate` wrote.")]
 
-
-def generate(
-    *,
-    out: Annotated[Path, typer.Option(help="Output folder; an interrupted run in it resumes.")],
-    model: Annotated[
-        str, typer.Option(help="A folder of diffusers, or a name there.")
-    ] = "black-forest-labs/FLUX.1-dev",
-    precision: Precision = "auto",
-    steps: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Denoising steps; by default the pipeline's own.")
-    ] = None,
-    guidance: Annotated[float, typer.Option(min=0, max=1000, help="Guidance scale of the pipeline.")] = 3.5,
-    image_size: Annotated[
-        int | None, typer.Option(min=8, max=8192, help="Height and width in pixels; by default the pipeline's own.")
-    ] = None,
-    birds: Annotated[str | None, typer.Option(help="Birds among the paper's 33, with commas; by default all.")] = None,
-    attributes: Annotated[
-        str | None,
-        typer.Option(help="Attributes among the paper's 33, such as has_crown_color--black; by default all."),
-    ] = None,
-    n_per_pair: Annotated[int, typer.Option(min=1, help="Images of each pair.")] = 500,
-    keep_guides: Annotated[bool, typer.Option("--keep-guides", help="Keep the guides' images as well.")] = False,
-    t_1: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that are wholly tied.")] = 0.3,
-    t_2: Annotated[float, typer.Option(min=0, max=2, help="Share of the steps after which nothing is tied.")] = 0.8,
-    rate: Annotated[float, typer.Option(min=0, max=1000, help="Speed at which the tied share falls in between.")] = 3.0,
-    quantile: Annotated[
-        Literal["element", "pixel"], typer.Option(help="Quantile over elements or over pixels.")
-    ] = "element",
-    seed: options.Seed = 0,
-    device: options.Device = options.AUTO,
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of pairs in a batch.")] = 1,
-    progress: options.Progress = True,
-) -> Path:
-    """Generate birds with one attribute replaced, as SUB was made: Tied Diffusion Guidance on a diffusers pipeline.
-
-    Writes a folder for each pair of bird and attribute. An interrupted generation goes on with the same command, and
-    several may work on one folder, each at other birds or attributes.
-
-    Example: quantus-concepts substitute generate --n-per-pair 4 --device cuda --out generated
-
-    Example: quantus-concepts substitute generate --birds Blue_Jay --attributes has_crown_color--black --out generated
-    """
-    given = options.given_settings({**locals(), "model": options.folder_or_word(model)})
-    from captum_concepts.lazy import check_extra
+def generate(settings: Generate, folder: RunFolder) -> Path:
+    """Write into a folder that is new, empty, or has images of the same settings."""
     from captum_concepts.support.running import progress as show_progress
     from quantus_concepts.studies._kit.image_set import ImageSet
-    from quantus_concepts.studies.substitute.generation import SETTINGS, generate_images, load_pipeline, missing_numbers
+    from quantus_concepts.studies.substitute import generation
     from quantus_concepts.studies.substitute.pairs import choose_pairs
 
-    pairs = choose_pairs(_words("--birds", birds), _words("--attributes", attributes))
-    if t_2 < t_1:
-        raise ValueError(f"Expected `--t-2` to be at least `--t-1`, {t_1}, but got {t_2}.")
-    check_extra("diffusers", "diffusion", "Generating")
-    call: dict[str, Any] = {"guidance_scale": guidance, "quantile": quantile, "schedule": (t_1, t_2, rate)}
-    call |= {} if steps is None else {"num_inference_steps": steps}
-    call |= {} if image_size is None else {"height": image_size, "width": image_size}
-    dtype, place = _dtype(precision, device), options.torch_device(device)
+    pairs = choose_pairs(_words("--birds", settings.birds), _words("--attributes", settings.attributes))
+    schedule = settings.t_1, settings.t_2, settings.rate
+    call: dict[str, Any] = {"guidance_scale": settings.guidance, "quantile": settings.quantile, "schedule": schedule}
+    call |= {} if settings.steps is None else {"num_inference_steps": settings.steps}
+    call |= {} if settings.image_size is None else {"height": settings.image_size, "width": settings.image_size}
+    call["keep_guides"] = settings.keep_guides
     # Named as they are typed.
-    same = {f"--{name.replace(' ', '-')}": text for name, text in given.items() if name not in _FREE}
-    images = ImageSet(out, same, SETTINGS)
-    missing = missing_numbers(images, pairs, n_per_pair)
+    same = {f"--{name.replace(' ', '-')}": text for name, text in folder.settings.items() if name not in _FREE}
+    images = ImageSet(settings.out, same, generation.SETTINGS)
+    missing = generation.missing_numbers(images, pairs, settings.n_per_pair)
     if n_new := sum(map(len, missing.values())):
-        pipeline = load_pipeline(model, dtype, place)
-        with show_progress(total=n_new, description="generating", unit="image", show=progress) as bar:
+        pipeline = generation.load_pipeline(settings.model, _dtype(settings.precision, settings.place), settings.place)
+        with show_progress(total=n_new, description="generating", unit="image", show=settings.progress) as bar:
             for pair, numbers in missing.items():
-                for start in range(0, len(numbers), batch_size):
-                    chosen = numbers[start : start + batch_size]
-                    generate_images(images, pipeline, pair, chosen, seed, keep_guides=keep_guides, **call)
+                for start in range(0, len(numbers), settings.batch_size):
+                    chosen = numbers[start : start + settings.batch_size]
+                    generation.generate_images(images, pipeline, pair, chosen, settings.seed, **call)
                     bar.update(len(chosen))
-    total = len(pairs) * n_per_pair
+    total = len(pairs) * settings.n_per_pair
     typer.echo(f"{total} images of {len(pairs)} pairs; {total - n_new} were there already.")
-    return out
+    return settings.out
 
 
-def filter_images(
-    *,
-    generated: Generated,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="Model of transformers that answers questions about images: a folder, or a name on Hugging Face. The "
-            "paper's is InternVL2.5-8B, whose repository needs code of its own, which is not run."
-        ),
-    ] = "OpenGVLab/InternVL3-8B-hf",
-    precision: Precision = "auto",
-    keep_share: Annotated[float, typer.Option(min=0, max=1, help="Share of each pair's images that is kept.")] = 0.1,
-    device: options.Device = options.AUTO,
-    batch_size: options.BatchSize = 8,
-    progress: options.Progress = True,
-    out: options.Out = None,
-    overwrite: options.Overwrite = False,
-) -> Path:
-    """Keep the generated images of which a model that answers questions is surest that they show their attribute.
-
-    It is asked for the attribute with all of its group and "Other" as lettered choices. Wrong answers are dropped, and
-    of each pair the surest are kept, or, if there are fewer, none. Writes manifest.csv: what was answered on each
-    image, how surely, and what became of it.
-
-    Example: quantus-concepts substitute filter --generated generated --device cuda
-
-    Example: quantus-concepts substitute filter --generated generated --keep-share 0.2 --out filtered
-    """
-    given = options.given_settings({**locals(), "model": options.folder_or_word(model)})
-    if keep_share <= 0:
-        raise ValueError(f"Expected `--keep-share` to be above 0 but got {keep_share}.")
-    from quantus_concepts.studies._kit.folder import RunFolder
-    from quantus_concepts.studies.substitute.filtering import MANIFEST, filter_pairs, load_letter_model
+def keep_surest(settings: Filter, folder: RunFolder) -> None:
+    """Ask of every image, and write what becomes of it."""
+    from quantus_concepts.studies.substitute import filtering
     from quantus_concepts.studies.substitute.pairs import read_pairs
 
-    pairs, dtype, place = read_pairs(generated), _dtype(precision, device), options.torch_device(device)
-    with RunFolder("substitute filter", given, out, overwrite=overwrite) as folder:
-        manifest = filter_pairs(
+    pairs, dtype = read_pairs(settings.generated), _dtype(settings.precision, settings.place)
+    with folder:
+        manifest = filtering.filter_pairs(
             folder,
-            generated,
+            settings.generated,
             pairs,
-            lambda: load_letter_model(model, dtype, place),
-            keep_share=keep_share,
-            batch_size=batch_size,
-            progress=progress,
+            lambda: filtering.load_letter_model(settings.model, dtype, settings.place),
+            keep_share=settings.keep_share,
+            batch_size=settings.batch_size,
+            progress=settings.progress,
         )
-        folder.write(MANIFEST, manifest.to_csv(index=False))
-    counts = manifest.groupby("pair")["kept"].sum()
-    reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["decision"].value_counts().items())
-    typer.echo(f"{(counts > 0).sum()} of {len(pairs)} pairs are left, {counts.sum()} images: {reasons}.")
-    return folder.path
+        folder.write(filtering.MANIFEST, manifest.to_csv(index=False))
+        counts = manifest.groupby("pair")["kept"].sum()
+        reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["decision"].value_counts().items())
+        typer.echo(f"{(counts > 0).sum()} of {len(pairs)} pairs are left, {counts.sum()} images: {reasons}.")
 
 
 def _words(option: str, text: str | None) -> list[str] | None:
@@ -156,10 +80,10 @@ def _words(option: str, text: str | None) -> list[str] | None:
     return words
 
 
-def _dtype(precision: str, device: str) -> torch.dtype:
+def _dtype(precision: str, place: torch.device) -> torch.dtype:
     """Return the type of a model's numbers."""
     import torch
 
-    automatic = "bfloat16" if options.torch_device(device).type == "cuda" else "float32"
-    dtype: torch.dtype = getattr(torch, automatic if precision == options.AUTO else precision)
+    automatic = "bfloat16" if place.type == "cuda" else "float32"
+    dtype: torch.dtype = getattr(torch, automatic if precision == kit.AUTO else precision)
     return dtype

@@ -28,7 +28,7 @@ from quantus_concepts.painted.training import KeptSamples, fit, load_trained, ru
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models import concept_models as networks
 from quantus_concepts.studies.substitution import kinds
-from quantus_concepts.studies.substitution.command import Substitution
+from quantus_concepts.studies.substitution.settings import Substitution
 
 BATCH = 32
 #: Weight of the class in soft labels of an image: people are surer of concepts that are usual for the class.

@@ -40,10 +40,10 @@ from quantus_concepts.studies._models.concept_models import Known, Recital
 from quantus_concepts.studies._models.named_networks import Network, cut_network, load_network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
 from quantus_concepts.studies.substitution import kinds
-from quantus_concepts.studies.substitution.command import PAINTED_SIZE, Substitution
 from quantus_concepts.studies.substitution.gallery import Gallery, choose_shown_pairs, read_answers
 from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 from quantus_concepts.studies.substitution.models import Models, Point, Training
+from quantus_concepts.studies.substitution.settings import PAINTED_SIZE, Substitution
 from quantus_concepts.studies.substitution.vision_language import score_vision_language
 
 #: Default size of images for networks without one.

@@ -15,8 +15,8 @@ from block_sources import Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies.attribution.command import Attribution
 from quantus_concepts.studies.attribution.data import AttributionData
+from quantus_concepts.studies.attribution.settings import Attribution
 from quantus_concepts.studies.attribution.study import COMMONALITIES, Scoring, model_name, score_commonality
 from reference import attribution as reference
 

@@ -14,8 +14,8 @@ from fixtures_attribution import OBJECTS, SCENES, write_coco, write_folders
 from quantus_concepts.datasets import CutoutFolder, SceneFolder, write_bam
 from quantus_concepts.datasets.scenes.arranged import Interleaved, PlacedObjects
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies.attribution.command import Attribution
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, load_data
+from quantus_concepts.studies.attribution.settings import Attribution
 from quantus_concepts.studies.attribution.study import Scoring, score_change
 
 

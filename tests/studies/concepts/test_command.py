@@ -30,12 +30,10 @@ from quantus_concepts.studies._kit.options import NClasses, NConcepts, option_na
 from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts import command
-from quantus_concepts.studies.concepts.command import Concepts
+from quantus_concepts.studies.concepts import settings as of
 from quantus_concepts.studies.concepts.data import load_concept_data
-from quantus_concepts.studies.concepts.models import SeedModels
-from quantus_concepts.studies.concepts.pictures import SeedPictures
-from quantus_concepts.studies.concepts.scores import SeedScores
+from quantus_concepts.studies.concepts.seed import Seed
+from quantus_concepts.studies.concepts.settings import Concepts
 from quantus_concepts.studies.concepts.terms import MODELS
 
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
@@ -108,19 +106,25 @@ def test_the_page_is_well_formed_and_what_it_links_is_there(finished):
     text = (finished / "report.html").read_text(encoding="utf-8")
     page = HTMLPage(text)
     files = [source[2:] for source in page.sources if source.startswith("./")]
-    assert {"explore.html", "results.csv", "tables/table-1.csv"} <= set(files)
+    assert {"explore.html", "results.csv", "tables/cem-gain.csv"} <= set(files)
+    # Painted birds have no row of the paper.
+    assert not {"tables/table-1.csv", "tables/table-2.csv"} & set(files)
     assert all((finished / name).is_file() for name in files)
     listed = json.loads((finished / "run.json").read_text())["files"]
     assert {"explore.html", "results.csv", "report.html", "figures/gallery.png"} <= set(listed)
     assert "39 random banks for each" in text
+    # Several seeds have the row of CGIM that the caption promises.
+    compared = pd.read_csv(finished / "tables" / "comparisons.csv")
+    rows = compared[compared["what"].str.startswith("CGIM correlation")]
+    assert {"post-hoc CBM"} == set(rows["a"])
+    assert rows[rows["column"] == "first less second"]["value"].notna().any()
 
 
 def test_a_finished_run_makes_nothing_again(finished, monkeypatch):
     again = raising(AssertionError("made again"))
-    monkeypatch.setattr(SeedScores, "_state", again)
-    for name in ("_shown", "_explorer"):
-        monkeypatch.setattr(SeedPictures, name, again)
-    monkeypatch.setattr(SeedModels, "models", property(again))
+    for name in ("_state", "_shown", "_explorer"):
+        monkeypatch.setattr(Seed, name, again)
+    monkeypatch.setattr(Seed, "models", property(again))
     out = shutil.copytree(finished, "out")
     Path(out, "report.html").unlink()
     assert main([*RECORDED, str(out)]) == 0
@@ -324,7 +328,7 @@ def test_refusals(tmp_path, arguments, message, capsys):
 
 
 def test_the_folder_of_cub_is_looked_at_before_weights_are_downloaded(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("quantus_concepts.studies.concepts.rivals.load_network", lambda *_: pytest.fail("downloaded"))
+    monkeypatch.setattr("quantus_concepts.studies.concepts.models.load_network", lambda *_: pytest.fail("downloaded"))
     (tmp_path / "wrong").mkdir()
     arguments = ["benchmark", "concepts", "--no-progress", "--data", "cub", "--root", "wrong"]
     check_command(arguments, "`root` to be the folder of CUB-200-2011 but found neither wrong/images.txt", capsys)
@@ -334,7 +338,7 @@ def test_bounds_are_those_of_what_is_drawn():
     bounds = [(kind.__metadata__[0].min, kind.__metadata__[0].max) for kind in (NClasses, NConcepts)]
     assert bounds == [(2, len(SPECIES)), (MIN_CONCEPTS, MAX_CONCEPTS)]
     # Known without loading NumPy.
-    assert command.N_BANKS == N_DRAWS
+    assert of.N_BANKS == N_DRAWS
 
 
 def test_help_shows_what_a_user_of_own_data_needs_and_names_the_rest(capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 from fixtures_commands import write_own_images
 from golden.runs import smaller
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts import models
+from quantus_concepts.studies.concepts import seed
 
 NETWORK = """
 import torch
@@ -39,16 +39,16 @@ def test_what_is_embedded_is_not_embedded_again(tmp_path, monkeypatch):
     Path("seeded.py").write_text(NETWORK)
     assert run("whole") == 0
 
-    monkeypatch.setattr(models, "EMBEDDED", 3)
+    monkeypatch.setattr(seed, "EMBEDDED", 3)
     sizes = []
 
-    def third_is_killed(backbone, loader, done=models.embed, **settings):
+    def third_is_killed(backbone, loader, done=seed.embed, **settings):
         sizes.append(len(loader.dataset))
         if len(sizes) == 3:
             raise KeyboardInterrupt
         return done(backbone, loader, **settings)
 
-    monkeypatch.setattr(models, "embed", third_is_killed)
+    monkeypatch.setattr(seed, "embed", third_is_killed)
     assert run("out") == 130
     # Whole batches of two.
     assert sizes == [4, 4, 4]

@@ -13,8 +13,8 @@ from golden.runs import smaller
 from quantus_concepts.datasets import ConceptFolder
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts.command import Concepts
 from quantus_concepts.studies.concepts.data import same_images
+from quantus_concepts.studies.concepts.settings import Concepts
 
 RUN = "benchmark concepts --data folder --root fruit --concepts concepts.csv --backbone network.py:model --min-images 1"
 

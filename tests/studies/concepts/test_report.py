@@ -14,7 +14,7 @@ from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.results.verdicts import difference_verdict, with_verdicts
 from quantus_concepts.studies._kit.results import join_seeds, load_paper
 from quantus_concepts.studies.concepts.bottleneck import ceiling_text, wrong_labels
-from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected
+from quantus_concepts.studies.concepts.collection import COLLECTED_COLUMNS, Collected, Scored
 from quantus_concepts.studies.concepts.comparisons import (
     bounds_of,
     compare_answers,
@@ -34,7 +34,6 @@ from quantus_concepts.studies.concepts.report import (
     verdicts,
     without_verdict,
 )
-from quantus_concepts.studies.concepts.rivals import Rival
 from quantus_concepts.studies.concepts.terms import setting_name, shown_names
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
@@ -174,8 +173,8 @@ def test_a_difference_of_a_model_without_verdict_has_none(of):
     own, theirs = (weak if of == "study" else strong), (weak if of.startswith("rival") else strong)
     theirs = theirs[:2] if "without" in of else theirs
     compared = pd.concat([scored(POST_HOC, 19), scored("plain backbone", 2)], ignore_index=True)
-    rivals = [Rival("theirs", POST_HOC, theirs, scored(POST_HOC, 2))]
-    collected = Collected(own, compared, None, "", False, True, False, "ours", rivals)
+    models = {"ours": Scored(POST_HOC, own, compared), "theirs": Scored(POST_HOC, theirs, scored(POST_HOC, 2))}
+    collected = Collected(models, None, "", False, True)
     of_rivals = rivals_tables(collected, mean_rows(own))[1]
     expected = "no verdict" if of in ("study", "rival") else "above 0"
     for table, said in (
@@ -263,7 +262,7 @@ def test_banks_fitted_to_shuffled_images_are_a_second_range_of_cgim():
 def test_baselines_of_cem_are_rows_of_their_model():
     rows = [cem(POST_HOC, 0.8), cem(POST_HOC, 0.7, explanation="", baseline="commonest concept"), cem(TRADITIONAL, 0.9)]
     joined_rows = joined(*rows, cem(TRADITIONAL, 0.95, explanation="", baseline="class recital"))
-    cells = presence_tables(joined_rows, PAPER, "in")[1].frame
+    cells = presence_tables(joined_rows, PAPER, "in")[2].frame
     found = cells.set_index(["explanation", "model"])["value"].sort_index()
     assert found["commonest concept", POST_HOC].item() == 0.7
     assert found["class recital", TRADITIONAL].item() == 0.95
@@ -293,6 +292,67 @@ def test_models_are_compared_on_the_same_images(seeds, same_images):
     copy = compared.loc["plain backbone"]
     assert (copy["difference"], copy["p"], difference_verdict(copy)) == (0, 1, "not shown")
     assert (compared["p_adjusted"] >= compared["p"]).all()
+
+
+def class_scores(noise: dict[str, list[float]]) -> pd.DataFrame:
+    """Return the importances of 3 concepts for 8 classes: the truth, with noise of a size by model and seed."""
+    truth = np.random.default_rng(0).random((8, 3))
+    places = [(label, item) for label in range(8) for item in range(3)]
+    about = {"alpha": math.nan, "l": math.nan, "image": -1, "predicted": -1, "baseline": ""}
+
+    def rows(values: np.ndarray, metric: str, **more: Any) -> pd.DataFrame:
+        columns = {"label": [k for k, _ in places], "item": [f"c{j}" for _, j in places], "value": values.ravel()}
+        return pd.DataFrame(columns | about | {"metric": metric, "explanation": ""} | more)
+
+    parts = []
+    for model, sizes in noise.items():
+        for seed, size in enumerate(sizes):
+            drawn = truth + size * np.random.default_rng([1, seed]).standard_normal(truth.shape)
+            parts.append(rows(drawn, "class importance", model=model, seed=seed, explanation="value"))
+            parts.append(rows(truth, "class concepts", model=model, seed=seed))
+    return pd.concat(parts, ignore_index=True)
+
+
+def correlation(images: pd.DataFrame, model: str, seed: int) -> float:
+    """The mean over concepts of Pearson's correlation over classes, by NumPy."""
+    own = images[(images["model"] == model) & (images["seed"] == seed)]
+    wide = [of.pivot(index="label", columns="item", values="value").to_numpy() for _, of in own.groupby("metric")]
+    truth, importance = wide
+    return float(np.mean([np.corrcoef(importance[:, j], truth[:, j])[0, 1] for j in range(3)]))
+
+
+@pytest.mark.parametrize(
+    ("same_images", "noise"),
+    [(True, [1.0, 1.2, 0.9, 1.1]), (True, [0.1, 3.0, 0.1, 3.0]), (False, [1.0, 1.2, 0.9, 1.1])],
+)
+def test_cgim_is_compared_over_several_seeds(same_images, noise):
+    images = class_scores({POST_HOC: [0.05, 0.05, 0.05, 0.06], TRADITIONAL: noise})
+    answers = pd.concat([images, image_scores(4, {POST_HOC: 0.9, TRADITIONAL: 0.6})], ignore_index=True)
+    compared = compare_answers(answers, same_images).set_index("what")
+    row = compared.loc["CGIM correlation, by value"]
+    ours, theirs = ([correlation(images, name, seed) for seed in range(4)] for name in (POST_HOC, TRADITIONAL))
+    assert (row["value_a"], row["value_b"]) == (pytest.approx(np.mean(ours)), pytest.approx(np.mean(theirs)))
+    apart = np.subtract(ours, theirs)
+    assert row["difference"] == pytest.approx(apart.mean())
+    half = 3.182446 * apart.std(ddof=1) / 2  # t of 3 degrees of freedom, the square root of 4 seeds
+    if same_images:
+        # More seeds do not average the classes away, which are the same for all.
+        assert row["high"] - row["low"] > 2 * half
+    else:
+        assert (row["low"], row["high"]) == (pytest.approx(apart.mean() - half), pytest.approx(apart.mean() + half))
+    assert (row["p"] < 0.05) == (row["low"] > 0)
+    assert row["p_adjusted"] >= row["p"] > 0
+    assert "CGIM, by value" not in compared.index
+
+
+def test_the_same_training_five_times_says_of_cgim_what_one_says():
+    once = class_scores({POST_HOC: [0.05], TRADITIONAL: [1.0]})
+    again = pd.concat([once.assign(seed=seed) for seed in range(5)], ignore_index=True)
+    one, several = (compare_answers(images, True).set_index("what") for images in (once, again))
+    for name in ("difference", "low", "high", "p"):
+        assert several.loc["CGIM correlation, by value", name] == pytest.approx(
+            one.loc["CGIM correlation, by value", name]
+        )
 
 
 def test_seeds_on_the_same_photographs_do_not_average_them_away():

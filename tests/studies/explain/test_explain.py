@@ -26,7 +26,7 @@ from kills import contents, raising
 from quantus_concepts.studies._models.named_networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.explain import study
-from quantus_concepts.studies.explain.command import Explain
+from quantus_concepts.studies.explain.settings import Explain
 from quantus_concepts.studies.explain.study import Photographs, clearest_first, split_linear, usual_photographs
 from tiny_encoders import CONFIG
 

@@ -18,7 +18,6 @@ from quantus_concepts.studies.pasta import COMMANDS
 
 TRAIN = "pasta train --data rated --question Q1 --encoder embedded --seeds 1 --no-progress --device cpu"
 IDLE = {
-    "pasta metrics --data rated --n-masks 7": "`--n-masks` has no effect with --data",
     "benchmark pasta --no-uses --n-masks 7": "`--n-masks` has no effect with --no-uses",
 }
 
@@ -43,7 +42,9 @@ def test_options_without_effect_are_refused(words, rated, capsys):
 )
 def test_a_scorer_is_trained_as_the_options_and_the_help_say(more, epochs, rate, rated, monkeypatch):
     plans = []
-    monkeypatch.setattr(training, "run_training", lambda folder, ratings, embedder, plan, *_: plans.append(plan))
+    monkeypatch.setattr(
+        training, "run_training", lambda settings, folder: plans.append(training.load_material(settings)[2])
+    )
     assert main(shlex.split(f"{TRAIN} {more} --out out")) == 0
     assert (plans[0].settings.epochs, plans[0].settings.learning_rate) == (epochs, rate)
 
@@ -54,7 +55,12 @@ def test_a_learning_rate_of_zero_trains_nothing_and_is_refused(rated, capsys):
 
 
 def test_pictures_that_were_replaced_are_another_run(rated, monkeypatch, capsys):
-    monkeypatch.setattr(training, "run_training", lambda folder, *_: folder.write("a.txt", "a"))
+
+    def write(settings, folder):
+        with folder:
+            folder.write("a.txt", "a")
+
+    monkeypatch.setattr(training, "run_training", write)
     assert main(shlex.split(f"{TRAIN} --out out")) == 0
     assert main(shlex.split(f"{TRAIN} --out out")) == 0
     draw = np.random.default_rng(1)

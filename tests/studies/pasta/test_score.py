@@ -14,8 +14,7 @@ from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
-from quantus_concepts.studies.pasta import material
-from quantus_concepts.studies.pasta.command import pasta_score
+from quantus_concepts.studies.pasta import COMMANDS, material
 from quantus_concepts.studies.pasta.material import for_spreadsheets
 from quantus_concepts.studies.pasta.score import by_explainer, compare_explainers, mixture_of
 from tiny_encoders import PoolingEncoder
@@ -59,7 +58,7 @@ def _score(root, **changes):
         "device": "cpu",
         "n_shown": 1,
     }
-    return pasta_score(**(settings | changes))
+    return COMMANDS["pasta score"](**(settings | changes))
 
 
 def _frame(out):

@@ -12,7 +12,7 @@ from chromium import Visit, visit_all
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.studies.pasta.command import pasta_sheet
+from quantus_concepts.studies.pasta import COMMANDS
 
 N_ITEMS = 9
 #: Answer k of an annotator is a function of k: known for every explanation through the order in which they are shown.
@@ -125,7 +125,7 @@ def sheet(tmp_path_factory):
     root = write_folders(tmp_path_factory.mktemp("sheet"))
     folders = {"images": root / "images", "explanations": root / "explanations"}
     options = {**folders, "questions": "Q3,Q1", "picture_size": 48, "out": root / "out", "progress": False}
-    pasta_sheet(**options)
+    COMMANDS["pasta sheet"](**options)
     return options
 
 
@@ -143,7 +143,7 @@ def perturbed_page(sheet, tmp_path_factory):
     for file in [*(root / "strong").rglob("pets_001_dog.*")]:
         file.rename(file.with_name(f"pets_001_big_goat{file.suffix}"))
     changed = {"questions": None, "light": root / "light", "strong": root / "strong", "out": root / "out"}
-    pasta_sheet(**sheet | changed)
+    COMMANDS["pasta sheet"](**sheet | changed)
     return (root / "out" / "rate.html").read_text(encoding="utf-8")
 
 
@@ -197,7 +197,7 @@ def test_text_cannot_leave_the_data(tmp_path):
     file = next((tmp_path / "explanations" / "words").iterdir())
     file.write_text(json.dumps({"</script><script>alert(1)</script>": 1.0, "<b>": 0.5}))
     folders = {"images": tmp_path / "images", "explanations": tmp_path / "explanations"}
-    pasta_sheet(**folders, out=tmp_path / "out", progress=False)
+    COMMANDS["pasta sheet"](**folders, out=tmp_path / "out", progress=False)
     page = (tmp_path / "out" / "rate.html").read_text()
     assert "alert(1)</script>" not in page
     assert _data(page)["items"][0]["sections"]["shown"]["concepts"][0][0] == "</script><script>alert(1)</script>"
