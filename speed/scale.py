@@ -27,6 +27,7 @@ from ten_thousand import generator, machine, resnet_cbm
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts.models.interventions import Levels
 from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts import ConceptPredictions, metrics, predict_concepts, score_predictions, score_ranges
 
@@ -38,9 +39,13 @@ OTHERS: dict[str, Callable[[Tensor], Any]] = {
     "InterconceptLeakage": lambda _: metrics.InterconceptLeakage(),
     "ConceptSetCeiling": lambda _: metrics.ConceptSetCeiling(),
     "OracleHead": lambda table: metrics.OracleHead(table.numpy()),
-    "Completeness": lambda _: metrics.Completeness(),
+    "InterventionAccuracy": lambda table: metrics.InterventionAccuracy(levels=levels(table.shape[1])),
     "SparseHeadAccuracy": lambda _: metrics.SparseHeadAccuracy(),
 }
+
+
+def levels(n_concepts: int) -> Levels:
+    return Levels(-torch.ones(n_concepts), torch.ones(n_concepts))
 
 
 @dataclass(frozen=True)

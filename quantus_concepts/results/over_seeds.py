@@ -111,6 +111,50 @@ def reliability(table: pd.DataFrame, by: str = "model", over: str = "seed") -> p
     return result[[*filled, *RESULT]]
 
 
+def with_reliability(rows: pd.DataFrame, table: pd.DataFrame, by: str = "model", over: str = "seed") -> pd.DataFrame:
+    """Return numbers of a report with columns ``reliability`` and ``panel``, from the numbers of single seeds.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Means over seeds, with the columns that say what a number is of.
+    table : DataFrame
+        As of `reliability`: the same numbers of each model and seed. Numbers of `rows` that it lacks have "".
+    by : str
+        Column of the models.
+    over : str
+        Column of the trainings.
+
+    Returns
+    -------
+    DataFrame
+        `rows` with the verdict of `reliability`, which is the same for all models of a number, and the models that it
+        is about.
+
+    Raises
+    ------
+    TypeError
+        As `reliability`.
+    ValueError
+        As `reliability`.
+    """
+    found = reliability(table, by, over)
+    shared = [name for name in found if name in rows and name not in RESULT]
+    verdicts = dict(zip(_names(found, shared), zip(found["verdict"], found["panel"], strict=True), strict=True))
+    of_models = set(table[by])
+    said = [
+        verdicts.get(key, ("", "")) if model in of_models else ("", "")
+        for key, model in zip(_names(rows, shared), rows[by], strict=True)
+    ]
+    return rows.assign(reliability=[verdict for verdict, _ in said], panel=[panel for _, panel in said])
+
+
+def _names(table: pd.DataFrame, columns: list[str]) -> list[tuple[Any, ...]]:
+    """Return what the numbers of a table are of; what is empty, in whatever way, is ""."""
+    parts = table[columns].astype(object)
+    return list(parts.where(parts.notna(), "").itertuples(index=False, name=None))
+
+
 def _check_table(table: pd.DataFrame, by: str, over: str) -> list[str]:
     """Return the columns that say what a number is of, or raise."""
     check_kind("table", table, pd.DataFrame, "a DataFrame")

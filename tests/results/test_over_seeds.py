@@ -11,6 +11,7 @@ import pytest
 from quantus_concepts import reliability
 from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.functional.statistics.reliability import crossed_models, seeds_needed, separate_models
+from quantus_concepts.results.over_seeds import with_reliability
 
 RNG = np.random.default_rng(0)
 SCORES = {"a": RNG.normal(size=4), "b": RNG.normal(size=4) + 20, "c": RNG.normal(size=4) - 20}
@@ -153,3 +154,22 @@ def test_the_table_is_not_changed() -> None:
     before = data.copy()
     reliability(data)
     pd.testing.assert_frame_equal(data, before)
+
+
+def test_a_column_of_a_report_names_the_verdict_and_its_panel() -> None:
+    noise = {name: np.random.default_rng(place).normal(size=4) for place, name in enumerate("abc")}
+    seeds = pd.concat(
+        [table(l=1.0, explanation="effect"), table(noise, l=3.0, explanation="effect"), table(noise, metric="accuracy")]
+    ).assign(low=0.0)
+    rows = seeds.drop(columns="seed").groupby(["model", "metric", "explanation", "l"], dropna=False, sort=False)
+    rows = rows["value"].mean().reset_index().assign(low=-1.0, verdict="above")
+    rows = pd.concat([rows, rows.iloc[:1].assign(model="random banks"), rows.iloc[:1].assign(l=5.0)])
+    found = with_reliability(rows.fillna({"explanation": ""}), seeds)
+    assert found.drop(columns=["reliability", "panel"]).equals(rows.fillna({"explanation": ""}))
+    said = found.groupby(["metric", "l"], dropna=False)["reliability"].unique()
+    assert said["CEM", 1.0].tolist() == ["separates these models", ""]
+    assert said["CEM", 3.0].tolist() == said["accuracy"].iloc[0].tolist() == ["not shown to"]
+    # What was in no table of seeds says nothing.
+    assert said["CEM", 5.0].tolist() == [""]
+    assert set(found["panel"]) == {"a; b; c", ""}
+    assert found.loc[found["model"] == "random banks", "panel"].tolist() == [""]
