@@ -86,7 +86,9 @@ def plot_maps(
 ) -> None:
     """Draw the first image of each row (title, model, images, labels), and its map by each method."""
     _, axes = plt.subplots(len(rows), 1 + len(methods), figsize=(9, 4))
-    for row, (title, model, images, labels) in zip(axes, rows, strict=True):
+    for number, (row, (title, model, images, labels)) in enumerate(
+        zip(axes, rows, strict=True)
+    ):
         row[0].imshow(images[0].transpose(1, 2, 0))
         row[0].set_ylabel(title)
         for ax, (name, method) in zip(row[1:], methods.items(), strict=True):
@@ -94,7 +96,7 @@ def plot_maps(
                 abs(method(model, images[:1], labels[:1])[0]).sum(0), cmap="magma"
             )
             ax.contour(mask, levels=[0.5], colors="white", linewidths=0.8)
-            if row is axes[0]:
+            if number == 0:
                 ax.set_title(f"{name}\n{titles[name]}", fontsize=9)
     for ax in axes.flat:
         ax.set(xticks=[], yticks=[])
