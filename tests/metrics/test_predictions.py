@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from captum_concepts.fingerprints import tensors_hash
 from damaged import DAMAGES, Loader, check_damaged
@@ -124,6 +124,22 @@ def test_selected_rows_are_those_of_the_images() -> None:
     pd.testing.assert_frame_equal(score_predictions(ROWS.select(flags), baselines=False), selected)
     assert len(ROWS.select(kept)) == 6
     assert repr(ROWS).startswith("ConceptPredictions(12 images, classes=")
+
+
+def test_rows_of_heads_that_differ_keep_their_own_importances() -> None:
+    parts = []
+    for level in (0.0, 5.0):
+        head = nn.Linear(N_CONCEPTS, N_CLASSES)
+        known = {"classes": torch.tensor([0, 1]), "values": ROWS.values[:2], "predicted": torch.tensor([0, 1])}
+        tables = {"level": np.full(N_CONCEPTS, level)}
+        parts.append(ConceptPredictions(**known, head=head, tables=tables, about={}))
+    joined = ConceptPredictions.join(parts)
+    # The concepts of the second lie below its level, and come last.
+    assert not torch.equal(parts[1].naming("effect"), parts[1].importance("effect"))
+    for of in ("naming", "importance"):
+        assert getattr(joined, of)("effect").tolist() == [
+            row for part in parts for row in getattr(part, of)("effect").tolist()
+        ]
 
 
 @dataclass(frozen=True)
