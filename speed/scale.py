@@ -223,10 +223,10 @@ def large() -> None:
     print("| images | concepts | classes | banks | network | pass beside it | table | rows | peak of the table |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for size, few in (
-        (Size(1_300_000, 700, 1000), 1000),
-        (Size(1_300_000, 700, 1000, 39), 500),
-        (Size(50_000, 1000, 1000, 39), 500),
+        (Size(1_300_000, 700, 1000), 4000),
         (Size(50_000, 40_000, 1000), 250),
+        (Size(50_000, 1000, 1000, 39), 250),
+        (Size(1_300_000, 700, 1000, 39), 250),
     ):
         low, high = (cost(replace(size, images=n)) for n in (few, 2 * few))
 
@@ -266,6 +266,9 @@ def make_scorer() -> Callable[[int, int], dict[str, Tensor]]:
 def ranges() -> None:
     """Print whether ranges give the table of one pass: here, and by four workers of Ray."""
     import ray
+
+    # By its name: workers import it, and what is defined in a script they cannot.
+    from scale import make_scorer
 
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     torch.set_num_threads(1)

@@ -110,7 +110,6 @@ def _cgim_without(own: Tensor, truth: Tensor, per: str, centred: bool) -> Tensor
     sums = [(of.sum(0), of.sum(0) - share * of) for of in (sides[0] * sides[1], sides[0] ** 2, sides[1] ** 2)]
     (_, rest), (first, first_left), (second, second_left) = sums
     scores = (rest / (first_left * second_left).sqrt()).clamp(-1, 1)
-    scores[:, (first == 0) | (second == 0)] = torch.nan
     # Of what is almost all of one side a difference of sums keeps too few digits.
     lost = ((first_left <= _LOST * first) & (first > 0)) | ((second_left <= _LOST * second) & (second > 0))
     for deleted in lost.any(1).nonzero().flatten().tolist():
