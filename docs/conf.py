@@ -138,7 +138,7 @@ html_sidebars = {
     "about": [],
 }
 
-# What a link to a page shows elsewhere; the address is a placeholder, as in pyproject.toml, until the project has a place.
+# What a link to a page shows elsewhere; the address is a placeholder, as in pyproject.toml.
 ogp_site_url = importlib.metadata.metadata("quantus-concepts").get_all("Project-URL")[1].split(", ")[1]
 ogp_site_name = project
 ogp_image = "_static/concept_maps.jpg"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import known_truth
-from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
 from captum_concepts.models.interventions import Levels
 from contributing_metric import ConceptMass
 from known_truth import World
@@ -62,6 +63,23 @@ def honest(n: int = 4000) -> ConceptPredictions:
     return rows(concepts + 0.2 * torch.randn(n, N_CONCEPTS, generator=random), concepts)
 
 
+def probabilities(known: ConceptPredictions) -> ConceptPredictions:
+    """Return the same rows with values from 0 to 1."""
+    return replace(known, values=(known.values > 0).float(), given=(known.values > 0).float())
+
+
+def prevalent(seed: int) -> ConceptPredictions:
+    """Return rows that give every image the share of images with the concept."""
+    known = drawn(seed)
+    shares = known.truth["concept_labels"].float().mean(0).expand(len(known), -1)
+    return replace(known, values=shares, given=shares)
+
+
+def of_length_1(seed: int) -> Tensor:
+    """Return embeddings (400, 8) that know nothing of an image."""
+    return nn.functional.normalize(torch.randn(400, 8, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
 def decoder() -> nn.Linear:
     """Return a head that finds the class with the concepts."""
     head = nn.Linear(N_CONCEPTS, N_CLASSES)
@@ -88,6 +106,15 @@ def thirds(points: Any, bank: Tensor | None = None) -> dict[str, Any]:
     model = PostHocCBM(Thirds(), ConceptBank(torch.eye(3) if bank is None else bank), head, values="raw").eval()
     model.absent_values = torch.zeros(3)
     return {"model": model, "x_batch": images, "y_batch": classes, "custom_batch": {"points": np.asarray(points)}}
+
+
+def boxed(seed: int | None = None) -> dict[str, Any]:
+    """Return a call with boxes of the bright thirds; with a seed maps show nothing."""
+    call = thirds(CENTRES, None if seed is None else torch.ones(3, 3))
+    boxes = np.broadcast_to(np.array([[0, 0, 4, 12], [4, 0, 4, 12], [8, 0, 4, 12]], dtype=float), (60, 3, 4))
+    if seed is not None:
+        call["x_batch"] = np.random.default_rng(seed).random((60, 1, 12, 12), dtype=np.float32)
+    return {**call, "custom_batch": {"regions": boxes}}
 
 
 CENTRES = np.broadcast_to([[1.5, 5.5], [5.5, 5.5], [9.5, 5.5]], (60, 3, 2))
@@ -117,6 +144,10 @@ def of_attributions(name: str, **settings: Any) -> MetricCase:
 
 
 BY_NUMBERS = dict.fromkeys(["order_of_images", "order_of_concepts"], "it draws by the numbers of rows and columns")
+OF_SIGMOIDS = {
+    "model": BottleneckCBM(nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU()), nn.Linear(6, N_CONCEPTS), decoder()).eval()
+}
+OF_PROBABILITIES = {"positive_factor": "probabilities are in [0, 1]"}
 LEVELS = Levels(torch.full((N_CONCEPTS,), -1.0), torch.ones(N_CONCEPTS))
 PATCH = metrics.Patch(drawn_call()["x_batch"][0], pixel_range=(-6, 6), steps=2, tolerance=10)
 #: Whose optimum or chance is not known.
@@ -136,6 +167,32 @@ CASES = [
     MetricCase(metrics.CGIM(DRAWN, importance="weight")),
     MetricCase(metrics.CGIM(TABLE.numpy(), per="class", importance="value")),
     MetricCase(metrics.ConceptAUC(), optimum=copied(), chance=drawn),
+    # A random order of few images has more than the prevalence: .01 of 400.
+    MetricCase(metrics.ConceptQuality(), optimum=copied(), chance=prevalent),
+    MetricCase(metrics.ConceptQuality("f1", threshold=0.0), optimum=copied(), chance=drawn),
+    MetricCase(
+        metrics.ConceptQuality("brier"),
+        best=0,
+        optimum=probabilities(copied()),
+        chance=prevalent,
+        call=OF_SIGMOIDS,
+        excused=OF_PROBABILITIES,
+    ),
+    MetricCase(
+        metrics.ConceptQuality("calibration_error", n_bins=2),
+        best=0,
+        optimum=probabilities(copied()),
+        chance=prevalent,
+        at_chance=0,
+        call=OF_SIGMOIDS,
+        excused=OF_PROBABILITIES,
+    ),
+    MetricCase(
+        metrics.Monosemanticity(),
+        optimum=rows(copied().values[:, :3], TABLE[:, :3], truth={"embeddings": torch.eye(4)[torch.arange(400) % 4]}),
+        chance=lambda seed: drawn(seed, truth={"embeddings": of_length_1(seed)}),
+        call={"custom_batch": {"embeddings": of_length_1(1)[:30]}},
+    ),
     MetricCase(metrics.OracleHead(TABLE.numpy(), threshold=0.0), optimum=copied(), chance=drawn),
     MetricCase(
         metrics.SubstitutionScore(threshold=0.0),
@@ -146,6 +203,13 @@ CASES = [
         metrics.CLM(alpha=3, part_of_concept=[0, 1, 2]), optimum=thirds(CENTRES), chance=scattered, call=thirds(CENTRES)
     ),
     MetricCase(metrics.CLM(alpha=3, part_of_concept=PARTS, top_l=2, importance="value")),
+    MetricCase(metrics.ConceptRegions("iou", part_of_concept=[0, 1, 2]), optimum=boxed(), call=boxed()),
+    MetricCase(
+        metrics.ConceptRegions("energy", part_of_concept=[0, 1, 2]),
+        chance=lambda seed: boxed(seed),
+        call=boxed(),
+        at_chance=None,
+    ),
     MetricCase(metrics.Locality(PARTS)),
     MetricCase(
         metrics.Locality([0, 1, 2]),
