@@ -165,7 +165,8 @@ class TestImages:
 def banks() -> list[RandomBank]:
     drawn = torch.Generator().manual_seed(5)
     head = model_of(BEST).head
-    cavs = [nn.functional.normalize(torch.randn(4, 4, generator=drawn), dim=1) for _ in range(5)]
+    # Long ones: coverage is of directions of length 1.
+    cavs = [30 * nn.functional.normalize(torch.randn(4, 4, generator=drawn), dim=1) for _ in range(5)]
     return [RandomBank(of_bank, torch.zeros(4), head) for of_bank in cavs]
 
 
