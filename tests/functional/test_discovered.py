@@ -167,6 +167,9 @@ def test_undefined() -> None:
     # The same everywhere, in one image only, not finite.
     activations = [[1.0, 0.0, torch.nan, 0.0], [1.0, 2.0, 1.0, 1.0], [1.0, 0.0, 2.0, 2.0]]
     assert monosemanticity(activations, torch.eye(3)).isnan().tolist() == [True, True, True, False]
+    # Rounding of the length of its embedding gives the pairs of a single image no sign.
+    single = torch.eye(20)
+    assert monosemanticity(single, torch.randn(20, 7, generator=DRAWN, dtype=torch.float64)).isnan().all()
     assert monosemanticity(torch.ones(1, 2), torch.ones(1, 2)).isnan().all()
     assert monosemanticity(torch.ones(0, 2), torch.ones(0, 2)).isnan().all()
     assert explained_variance(torch.ones(5, 3), torch.eye(3)).isnan()

@@ -141,11 +141,11 @@ def test_regions_by_hand():
     again = region_scores(3 * maps - 20, draw_mask("#..#", "#...")[None])
     assert [score.item() for score in again] == pytest.approx([2 / 5, 14 / 24, 1])
     # Pixels of the smallest value name nothing: of a map that names half of the part that half is right.
-    named = torch.tensor([[[2.0, 2, 0, 0], [0, 0, 0, 0]]])
-    scores = region_scores(named, draw_mask("####", "....")[None])
+    named = torch.tensor([[[2.0, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]])
+    scores = region_scores(named, draw_mask("####", "....", "....")[None])
     assert [score.item() for score in scores] == [0.5, 1, 1]
     # Two pixels are the largest, and one of them is marked.
-    assert region_scores(named, draw_mask("#..#", "...#")[None]).hit.item() == 0.5
+    assert region_scores(named, draw_mask("#..#", "...#", "....")[None]).hit.item() == 0.5
 
 
 @pytest.mark.parametrize(("tied", "shape"), [(True, (9, 13)), (False, (4, 5)), (False, (20, 7))])

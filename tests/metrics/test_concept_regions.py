@@ -83,11 +83,11 @@ class TestMaps:
             assert found == pytest.approx([1, 1 / 3, np.nan], nan_ok=True)
             assert [*metric.records[-1].reasons] == ["the explained concept has no part"]
         # A box holds the pixels whose centres it holds.
-        narrow = np.array([[[2.6, 0, 1.2, 1.0]]])
+        narrow = np.array([[[2.6, 0, 1.4, 1.0]]])
         metric = ConceptRegions("energy", narrow, [0])
         first = np.zeros((1, 1, 12, 12))
-        first[0, 0, 0, 2], first[0, 0, 0, 3] = 1, 3
-        assert metric(PREDICTOR, IMAGES[:1, :3].numpy(), [0], first) == [0.75]
+        first[0, 0, 0, 2:5] = 1, 3, 4
+        assert metric(PREDICTOR, IMAGES[:1, :3].numpy(), [0], first) == [3 / 8]
 
     def test_a_map_that_is_the_same_everywhere(self) -> None:
         for score in ("iou", "energy", "hit"):
@@ -165,7 +165,8 @@ class TestImages:
 def banks() -> list[RandomBank]:
     drawn = torch.Generator().manual_seed(5)
     head = model_of(BEST).head
-    cavs = [nn.functional.normalize(torch.randn(4, 4, generator=drawn), dim=1) for _ in range(5)]
+    # Long ones: coverage is of directions of length 1.
+    cavs = [30 * nn.functional.normalize(torch.randn(4, 4, generator=drawn), dim=1) for _ in range(5)]
     return [RandomBank(of_bank, torch.zeros(4), head) for of_bank in cavs]
 
 
@@ -198,12 +199,18 @@ def test_in_a_table_with_baselines_and_random_banks(banks: list[RandomBank], tmp
     found = rows_of(table, "mean region of the part")["value"]
     assert found["region IoU"] == pytest.approx(place.iou[visible].mean().item())
     assert found["energy inside"] == pytest.approx(place.energy[visible].mean().item())
-    assert 0 < rows_of(table, "centred Gaussian")["value"]["energy inside"] < 0.2
+    y, x = (((np.arange(12) + 0.5) / 12 - 0.5) ** 2 * 8 for _ in range(2))
+    gaussian = torch.from_numpy(np.exp(-y[:, None] - x)).expand(N, -1, -1)
+    centre = region_scores(gaussian, MASKS[torch.arange(N), part]).energy[visible].mean().item()
+    assert rows_of(table, "centred Gaussian")["value"]["energy inside"] == pytest.approx(centre)
     # Each random bank with its own maps.
     own_banks = [model_of(bank.cavs) for bank in banks]
     draws = [np.nanmean(of_images(of_bank, "energy", of_bank(IMAGES).argmax(1))) for of_bank in own_banks]
     of_banks = rows_of(table, model="control").loc["energy inside"]
     assert of_banks[["low", "high"]].tolist() == pytest.approx([min(draws), max(draws)], rel=1e-5)
+    draws = [np.nanmean(of_images(of_bank, "coverage", of_bank(IMAGES).argmax(1))) for of_bank in own_banks]
+    of_banks = rows_of(table, model="control").loc["coverage"]
+    assert of_banks[["low", "high"]].tolist() == pytest.approx([min(draws), max(draws)])
     # In batches, of truth that the loader or the call has, of saved rows and by image.
     batches = [(IMAGES[rows], CLASSES[rows]) for rows in torch.arange(N).split(3)]
     again = score_concepts(model, batches, METRICS, controls=banks)
