@@ -233,7 +233,7 @@ def svg(figure: Figure) -> bytes:
 def _as_jpeg(found: re.Match[str]) -> str:
     """Return an image of an SVG as a JPEG, a fifth of the bytes; one that is transparent as it is."""
     image = Image.open(io.BytesIO(base64.b64decode(found[1])))
-    if image.mode == "RGBA" and image.getchannel("A").getextrema()[0] < 255:
+    if image.mode == "RGBA" and np.asarray(image)[..., 3].min() < 255:
         return found[0]
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "JPEG", quality=JPEG_QUALITY)
