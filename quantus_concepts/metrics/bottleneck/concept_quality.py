@@ -124,7 +124,7 @@ class ConceptQuality(ConceptMetric):
             check_range("threshold", threshold, -np.inf, np.inf, open_low=True, open_high=True)
         self.score, self.threshold, self.n_bins = score, threshold, check_whole("n_bins", n_bins, 2)
         if score in OF_PROBABILITIES:
-            self.score_direction = ScoreDirection.LOWER
+            self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self._bind(concept_labels=concept_labels, labels=labels)
 
     def check_truth(self, name: str, value: Any) -> np.ndarray:
