@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,7 +121,7 @@ def same_images(settings: Concepts, network: Network, seed_number: int = 0) -> B
     """Return the images of a seed as a network takes them, with all concepts."""
     if settings.birds is not None:
         return _painted(settings.birds, settings, network, seed_number)
-    data = _cub(settings, network) if settings.data == "cub" else _folder(settings, network)
+    data = _cub(settings, network) if settings.data == "cub" else _files(settings, network)
     return data if settings.images_per_class is None else fewer_images(data, settings.images_per_class, settings.seed)
 
 
@@ -226,22 +227,16 @@ def _cub(settings: Concepts, network: Network) -> BenchmarkData:
     return data
 
 
-def _folder(settings: Concepts, network: Network) -> BenchmarkData:
-    from quantus_concepts.datasets import ConceptFolder
+def _files(settings: Concepts, network: Network) -> BenchmarkData:
+    from quantus_concepts.datasets import ConceptCSV, ConceptFolder
 
-    size = settings.image_size or network.image_size
-    train, test = (
-        ConceptFolder(
-            settings.root or "",
-            settings.concepts or "",
-            settings.parts,
-            split=split,
-            image_size=size,
-            part_of_concept=settings.part_of_concept,
-            seed=settings.seed,
-        )
-        for split in ("train", "test")
-    )
+    size, root, concepts = settings.image_size or network.image_size, settings.root or "", settings.concepts or ""
+    read: Callable[..., ConceptFolder | ConceptCSV]
+    if settings.data == "table":
+        read = partial(ConceptCSV, concepts, root)
+    else:
+        read = partial(ConceptFolder, root, concepts, settings.parts, part_of_concept=settings.part_of_concept)
+    train, test = (read(split=split, image_size=size, seed=settings.seed) for split in ("train", "test"))
     for dataset in (train, test):
         # Set afterwards: a folder without a transform checks that its images have one size.
         dataset.transform = _normalise(network)

@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     pass
 
 #: Defaults by kind of data.
-DEFAULT_BACKBONE = {"painted": kit.SMALL, "cub": "resnet18_cub", "folder": "resnet18"}
-DEFAULT_SEEDS = {"painted": 4, "cub": 1, "folder": 1}
+DEFAULT_BACKBONE = {"painted": kit.SMALL, "cub": "resnet18_cub", "folder": "resnet18", "table": "resnet18"}
+DEFAULT_SEEDS = {"painted": 4, "cub": 1, "folder": 1, "table": 1}
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
 _data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", kit.RUN))
 _network, _painted = (partial(typer.Option, rich_help_panel=name) for name in (kit.BACKBONE, kit.PAINTED))
 _FEW = "Minimum number of training images with a concept, and without it; other concepts are left out."
-_CONCEPTS = "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between."
+_CONCEPTS = (
+    "folder: CSV of concepts per image or per class. table: CSV or Parquet file of images, classes and concepts. cub: "
+    "names or patterns of concepts, with commas between."
+)
 _LABELS = "cub: concept labels per image, or by majority of the class (majority)."
-_FEWER = "cub, folder: at most so many training and so many test images of each class, drawn with --seed."
+_FEWER = "cub, folder, table: at most so many training and so many test images of each class, drawn with --seed."
 _PRECISION = "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it."
 _SEEDS = "Number of seeds, counted up from --seed (painted: 4, else 1)."
 _ABOUT = "folder: CSV of concept and part, where names do not tell."
@@ -65,7 +68,7 @@ class Concepts(Settings):
         "painted explore seeds device out overwrite"
     )
 
-    data: Annotated[Literal["painted", "cub", "folder"], _data(help="Which images.")] = "painted"
+    data: Annotated[Literal["painted", "cub", "folder", "table"], _data(help="Which images.")] = "painted"
     root: Annotated[
         Path | None, _data(exists=True, file_okay=False, help="Folder of the images (cub: the official layout).")
     ] = None
@@ -159,12 +162,12 @@ class Concepts(Settings):
                 of_data, root=self.root, concepts=self.concepts, images_per_class=self.images_per_class
             )
         else:
-            needed = {"concepts": self.concepts} if self.data == "folder" else {}
+            needed = {} if self.data == "cub" else {"concepts": self.concepts}
             kit.require(of_data, root=self.root, **needed)
             kit.refuse_without_effect(of_data, painted=self.painted)
         if self.data != "folder":
             kit.refuse_without_effect(of_data, parts=self.parts, part_of_concept=self.part_of_concept)
-        elif not Path(self.concepts or "").is_file():
+        if self.data in ("folder", "table") and not Path(self.concepts or "").is_file():
             raise ValueError(f"Expected `--concepts` to name a file but there is none at {self.concepts}.")
         if self.data != "cub":
             kit.refuse_without_effect(of_data, labels=self.labels != "image")

@@ -10,7 +10,7 @@ import torch
 
 from fixtures_commands import write_own_images
 from golden.runs import smaller
-from quantus_concepts.datasets import ConceptFolder
+from quantus_concepts.datasets import ConceptCSV, ConceptFolder
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts.data import same_images
@@ -55,3 +55,27 @@ def test_the_report_says_so_and_painted_birds_have_their_own_options(tmp_path, m
     assert "drawn with seed 0: 6 of 16 and 6 of 8." in page
     assert main(["benchmark", "concepts", "--images-per-class", "3"]) == 2
     assert "`--images-per-class` has no effect with --data painted" in capsys.readouterr().err
+
+
+def test_a_table_takes_the_place_of_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_own_images(tmp_path)
+    rows = [
+        {
+            "image": path.relative_to("fruit").as_posix(),
+            "class": path.parent.name,
+            "round": int(number % 2),
+            "split": split,
+        }
+        for split in ("train", "test")
+        for number, path in enumerate(sorted(Path("fruit").glob(f"{split}/*/*")) or sorted(Path("fruit").glob("*/*")))
+    ]
+    rows = list({row["image"]: row for row in rows}.values())
+    for number, row in enumerate(rows):
+        row["split"] = ("train", "test")[number % 2]
+    pd.DataFrame(rows).to_csv("table.csv", index=False)
+    settings = Concepts(data="table", root=Path("fruit"), concepts="table.csv", min_images=1)
+    data = same_images(settings, Network(torch.nn.Identity(), "none", mean=(0.0,) * 3, std=(1.0,) * 3))
+    assert len(data.train) + len(data.test) == len(rows)
+    assert data.concept_names == ["round"]
+    torch.testing.assert_close(data.test[0].image, ConceptCSV("table.csv", "fruit", split="test")[0].image)
