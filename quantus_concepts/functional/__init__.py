@@ -17,6 +17,7 @@ from quantus_concepts.functional.attribution.regions import point_hits, threshol
 from quantus_concepts.functional.attribution.relative import Estimate, RelativeContrast, relative_contrast
 from quantus_concepts.functional.attribution.upsampling import upsample
 from quantus_concepts.functional.bottleneck.completeness import completeness
+from quantus_concepts.functional.bottleneck.concept_quality import concept_quality
 from quantus_concepts.functional.bottleneck.leakage import (
     Leakage,
     concept_set_ceiling,
@@ -32,7 +33,6 @@ from quantus_concepts.functional.concepts.cem_gain import cem_gain, class_recita
 from quantus_concepts.functional.concepts.cgim import cgim, cgim_reasons
 from quantus_concepts.functional.concepts.clm import clm
 from quantus_concepts.functional.concepts.concept_auc import concept_auc
-from quantus_concepts.functional.concepts.concept_quality import concept_quality
 from quantus_concepts.functional.concepts.entanglement import entanglement
 from quantus_concepts.functional.concepts.interventions import (
     intervene_values,

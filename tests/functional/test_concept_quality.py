@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from quantus_concepts.functional import concept_quality, concept_quality_interval
-from quantus_concepts.functional.concepts import concept_quality as module
-from quantus_concepts.functional.concepts.concept_quality import QUALITIES, chance_quality
+from quantus_concepts.functional.bottleneck import concept_quality as module
+from quantus_concepts.functional.bottleneck.concept_quality import QUALITIES, chance_quality
 from reference import concept_quality as reference
 from refusals import refusals
 

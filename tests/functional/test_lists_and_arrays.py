@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from quantus_concepts import functional as f
-from quantus_concepts.functional.concepts.concept_quality import QUALITIES
+from quantus_concepts.functional.bottleneck.concept_quality import QUALITIES
 from quantus_concepts.pasta.encoders.overlay import overlay_maps, usable_maps
 
 RNG = np.random.default_rng(0)

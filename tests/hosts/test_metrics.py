@@ -60,7 +60,9 @@ def truth(rng, images):
 
 
 #: Metrics with a score for each concept.
-OF_CONCEPTS = dict.fromkeys(("ConceptAUC", "ConceptTaskLeakage", "InterconceptLeakage"), N_CONCEPTS)
+OF_CONCEPTS = dict.fromkeys(
+    ("ConceptAUC", "ConceptQuality", "ConceptTaskLeakage", "InterconceptLeakage", "Monosemanticity"), N_CONCEPTS
+)
 #: Metrics that on images ask the concept model itself, and no explanation method.
 ON_IMAGES = [metric.__name__ for metric in METRICS if "importance" in inspect.signature(metric).parameters]
 

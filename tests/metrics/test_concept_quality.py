@@ -15,7 +15,7 @@ from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
 from metric_inputs import CLASSES, IMAGES, LABELS, LOADER, MODEL
 from quantus_concepts import ConceptQuality, plot_calibration, predict_concepts, score_concepts, score_predictions
 from quantus_concepts.functional import concept_quality, concept_quality_interval
-from quantus_concepts.functional.concepts.concept_quality import QUALITIES, chance_quality
+from quantus_concepts.functional.bottleneck.concept_quality import QUALITIES, chance_quality
 from quantus_concepts.metrics.bottleneck.concept_quality import LABELS as NAMES
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 

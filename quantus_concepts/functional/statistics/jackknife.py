@@ -10,6 +10,13 @@ from torch import Tensor
 from captum_concepts.support.checks import check_axes
 from captum_concepts.support.running import widest_float
 from quantus_concepts.functional.arguments import Numbers, to_floats
+from quantus_concepts.functional.bottleneck.concept_quality import (
+    AVERAGE_PRECISION,
+    checked_quality,
+    concept_chunks,
+    defined_concepts,
+    weighted_quality,
+)
 from quantus_concepts.functional.concepts.cgim import cgim, compared_side
 from quantus_concepts.functional.concepts.concept_auc import (
     checked_values,
@@ -21,13 +28,6 @@ from quantus_concepts.functional.concepts.concept_auc import (
     ranked,
     share_won,
     sums_by_class,
-)
-from quantus_concepts.functional.concepts.concept_quality import (
-    AVERAGE_PRECISION,
-    checked_quality,
-    concept_chunks,
-    defined_concepts,
-    weighted_quality,
 )
 from quantus_concepts.functional.statistics.intervals import clipped_interval, jackknife_estimate, wilson
 
@@ -232,7 +232,7 @@ def concept_quality_interval(
     >>> concepts, classes = [[0], [1], [0], [1], [0], [1]], [0, 0, 1, 1, 2, 2]
     >>> low, high = concept_quality_interval(values, concepts, classes, "brier")
     >>> round(low, 3), round(high, 3)
-    (0.053, 0.507)
+    (0.097, 0.396)
     """
     values, shown = checked_quality(values, concepts, score, threshold, n_bins)
     members, n_classes = class_members(classes, shown)

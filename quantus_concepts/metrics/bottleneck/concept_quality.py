@@ -16,8 +16,8 @@ from captum_concepts.pictures.gallery import TextFigure, figure_of
 from captum_concepts.support.checks import check_choice, check_kind, check_range, check_whole, to_presence
 from quantus_concepts.functional import concept_quality, concept_quality_interval, interval
 from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.bottleneck.concept_quality import F1, OF_PROBABILITIES, QUALITIES, chance_quality
 from quantus_concepts.functional.bottleneck.leakage import discretise
-from quantus_concepts.functional.concepts.concept_quality import F1, OF_PROBABILITIES, QUALITIES, chance_quality
 from quantus_concepts.metrics.bottleneck.concept_auc import NOT_A_NUMBER, ONE_SIDED, seen_values
 from quantus_concepts.metrics.concepts.oracle_head import known_threshold, present_from
 from quantus_concepts.metrics.host.checks import to_classes

@@ -119,7 +119,7 @@ class ConceptTaskLeakage(OfValues):
     >>> model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), head, values="raw")
     >>> batches = [(concepts.float(), classes, concepts)]
     >>> table = score_concepts(model, batches, metrics=[ConceptTaskLeakage(n_permutations=99)])
-    >>> table["value"][0].item()
+    >>> abs(round(table["value"][0].item(), 3))
     0.0
     """
 

@@ -98,6 +98,8 @@ class Chosen:
                     f"{len(value)}."
                 )
         rows = rows.knowing(truth={**rows.truth, **bound}) if bound else rows
+        if metric.optional and metric.missing(rows):
+            return
         own = metric.for_model(name, rows, control)
         if own is None:
             return
