@@ -11,7 +11,8 @@ from quantus_concepts.studies._kit.report import Picture, Report, Section, Table
 from quantus_concepts.studies._kit.results import arrange
 from quantus_concepts.studies.metrics.settings import Metrics
 from quantus_concepts.testing import noticed, plot_trial, trial_table
-from quantus_concepts.testing.trial import DAMAGE, NOTHING_KNOWN, UNMOVED, WORSE
+from quantus_concepts.testing.expected import WORSE
+from quantus_concepts.testing.trial import DAMAGE, NOTHING_KNOWN, UNMOVED
 from quantus_concepts.testing.worlds import RIGHT, TRAINED
 
 #: What each world is, for readers.
@@ -50,9 +51,21 @@ READING = {
 
 
 #: The picture of the page and of README: eight scores and six kinds of damage.
-FEW_SCORES = ("concept AUC", "CEM gain (value)", "CEM gain (effect)", "CGIM correlation (value)", "CEM (contribution)")
+FEW_SCORES: tuple[str, ...] = (
+    "concept AUC",
+    "CEM gain (value)",
+    "CEM gain (effect)",
+    "CGIM correlation (value)",
+    "CEM (contribution)",
+)
 FEW_SCORES += ("concept-task leakage", "ANEC-5", "accuracy")
-FEW_DAMAGES = ("names permuted", "directions rotated", "polarity reversed", "head rows permuted", "private code")
+FEW_DAMAGES: tuple[str, ...] = (
+    "names permuted",
+    "directions rotated",
+    "polarity reversed",
+    "head rows permuted",
+    "private code",
+)
 FEW_DAMAGES += ("class recited",)
 
 
