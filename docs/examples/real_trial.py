@@ -46,8 +46,12 @@ def main(root: str, network: str, layer: str) -> None:
     transform = default_transform(
         file.get("IMAGE_SIZE", 224), "resize", file["MEAN"], file["STD"]
     )
-    train, test = (CUB200(root, split, transform=transform) for split in ("train", "test"))
-    fit = [(batch.image, batch.label, batch.concepts) for batch in DataLoader(train, 32)]
+    train, test = (
+        CUB200(root, split, transform=transform) for split in ("train", "test")
+    )
+    fit = [
+        (batch.image, batch.label, batch.concepts) for batch in DataLoader(train, 32)
+    ]
     model = PostHocCBM.fit(features, fit, names=train.concept_names, random_banks=0)
     test = test.select(model.bank.names)
     columns = [train.concept_names.index(name) for name in model.bank.names]
@@ -71,8 +75,16 @@ def main(root: str, network: str, layer: str) -> None:
     found = noticed(frame)
     print(trial_table(found).to_string())
     nothing = found[found["kind"] == "know-nothing"]
-    print(nothing.pivot(index="metric", columns="damage", values="end").round(3).to_string())
-    print(found.drop_duplicates("metric")[["metric", "start", "luck"]].round(3).to_string())
+    print(
+        nothing.pivot(index="metric", columns="damage", values="end")
+        .round(3)
+        .to_string()
+    )
+    print(
+        found.drop_duplicates("metric")[["metric", "start", "luck"]]
+        .round(3)
+        .to_string()
+    )
 
 
 if __name__ == "__main__":
