@@ -75,7 +75,9 @@ def build_report(frames: Mapping[str, pd.DataFrame], settings: Metrics, about: s
     every = pd.concat([of.assign(model=name) for name, of in found.items()])
     folder.write("tables/all_noticed.csv", every.to_csv(index=False))
     first, frame = next(iter(frames.items()))
-    few = Picture("few", plot_trial(frame, FEW_SCORES, FEW_DAMAGES)[0], f"{_about(first)} {HOW}", wide=True)
+    few = Picture(
+        "few", plot_trial(frame, FEW_SCORES, FEW_DAMAGES, legend=False)[0], f"{_about(first)} {HOW}", wide=True
+    )
     pictures = [Picture(f"trial_{name}", plot_trial(of)[0], _about(name), wide=True) for name, of in frames.items()]
     sections = [
         Section("Which score notices what", [_table(name, of) for name, of in found.items()]),
