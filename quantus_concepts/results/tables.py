@@ -16,6 +16,8 @@ from quantus_concepts.metrics.concepts.names import INTERVENED, RANDOM_RANGE
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.results.verdicts import BY_CONVENTION, RANKINGS, with_verdicts
 
+#: The metrics that notice most planted damage and that fewest models without knowledge pass (docs/metrics/index.md).
+NOTICE_MOST = ("concept AUC", "CEM gain", "CGIM correlation", "oracle accuracy")
 #: Means of scores that cancel miss 0 by so much.
 _ROUNDING = 1e-15
 #: What a number and the range of its random banks have in common.
@@ -139,7 +141,8 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     Of a metric's variants it is that over all images, with the smallest ``l`` and ``alpha``, by the effect and, below
     it, by the value: these rankings are fixed before looking. A metric that has neither stands there by contribution,
     without a range and a verdict, since it depends on where the zero of the values is. Single concepts and classes,
-    baselines and intervened numbers are left out.
+    baselines and intervened numbers are left out. Of each model come first the metrics that notice most planted damage
+    (`NOTICE_MOST`, `testing.meta_evaluate`); the others stay in their order.
 
     Parameters
     ----------
@@ -193,11 +196,19 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
                 **{name: rows[name].mask(of_convention) for name in ("random", "random_low", "random_high")},
                 against=rows["against"].mask(of_convention, ""),
             )
-    order = {name: place for place, name in enumerate(rows.index)}
+    order = {name: place for place, name in enumerate(_by_notice(rows).index)}
     rows = rows.sort_values([name for name in ("l", "alpha", "set") if name in rows], kind="stable")
     rows = rows.drop_duplicates(about)
     rows = rows.loc[sorted(rows.index, key=order.__getitem__)].drop(columns="random_convention", errors="ignore")
     return rows[[name for name in rows if name == "value" or _has_content(rows[name])]]
+
+
+def _by_notice(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the metrics of each model in the order in which they notice planted damage, others after them."""
+    if "model" not in rows:
+        return rows
+    place = rows["metric"].map({name: place for place, name in enumerate(NOTICE_MOST)}).fillna(len(NOTICE_MOST))
+    return rows.iloc[np.lexsort((place, rows.groupby("model", sort=False, dropna=False).ngroup()))]
 
 
 def _is_one_of(rows: pd.DataFrame, name: str, choices: Sequence[str]) -> pd.Series:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -133,7 +134,14 @@ def _draw(axis: Axes, place: int, cases: pd.DataFrame, starts: pd.Series, found:
         is_high = np.nan_to_num(means[-1], nan=low) > (low + high) / 2
         y, side = (0.06, "bottom") if is_high else (0.94, "top")
         box = {"boxstyle": "square,pad=.1", "fc": "white", "ec": "none", "alpha": 0.75}
-        style = {"fontsize": 6, "color": colour, "weight": "bold", "bbox": box, "ha": "right", "va": side}
+        style: dict[str, Any] = {
+            "fontsize": 6,
+            "color": colour,
+            "weight": "bold",
+            "bbox": box,
+            "ha": "right",
+            "va": side,
+        }
         axis.text(place + 1 - _GAP - 0.02, y, finding, transform=scale, **style)
 
 

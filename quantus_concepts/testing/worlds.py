@@ -140,7 +140,7 @@ def trained_world(seed: int, n_fitted: int = 1000, n_scored: int = 300, epochs: 
 
 @torch.no_grad()
 def predict_world(
-    model: PostHocCBM, fitted: Iterable[object], scored: Iterable[object], *, display_progressbar: bool = False
+    model: PostHocCBM, fitted: Iterable[Any], scored: Iterable[Any], *, display_progressbar: bool = False
 ) -> ConceptPredictions:
     """Return the rows of a post-hoc CBM for `meta_evaluate`: values, embeddings, maps, and its values of hidden parts.
 
@@ -180,7 +180,7 @@ def predict_world(
     data = getattr(scored, "dataset", None)
     parts = getattr(data, "part_of_concept", None)
     sees = parts is not None and bool((torch.as_tensor(parts) >= 0).any())
-    bank, n_classes = model.bank, cast(int, cast(nn.Linear, linear_part(model.head)).out_features)
+    bank, n_classes = model.bank, cast(nn.Linear, linear_part(model.head)).out_features
     directions, offsets = bank.cavs.float(), bank.intercepts.float()
     if model.values == "margin":
         directions, offsets = directions / bank.norms[:, None], offsets / bank.norms

@@ -101,8 +101,9 @@ def test_the_headline_is_one_number_a_metric() -> None:
     batches = [(images, labels, concepts)]
     table = score_concepts({"my model": SharingConceptModel()}, batches, class_concepts=truth, **settings)
     rows = headline(table)
-    known = ["accuracy", "concept AUC", "concept AUC within predicted classes", "negative first"]
-    assert list(dict.fromkeys(rows["metric"])) == [*known, "CEM", "CEM gain", "CGIM", "CGIM correlation"]
+    # First those that notice most planted damage, then the others in their order.
+    known = ["accuracy", "concept AUC within predicted classes", "negative first", "CEM", "CGIM"]
+    assert list(dict.fromkeys(rows["metric"])) == ["concept AUC", "CEM gain", "CGIM correlation", *known]
     # The effect is first, the value below it.
     assert rows.loc[rows["metric"] == "CEM", "explanation"].tolist() == ["effect", "value"]
     assert {*rows["explanation"]} == {"", "contribution", "effect", "value"}

@@ -11,7 +11,8 @@ from quantus_concepts.studies._kit.report import Picture, Report, Section, Table
 from quantus_concepts.studies._kit.results import arrange
 from quantus_concepts.studies.metrics.settings import Metrics
 from quantus_concepts.testing import noticed, plot_trial, trial_table
-from quantus_concepts.testing.trial import DAMAGE, NOTHING_KNOWN, UNMOVED, WORSE
+from quantus_concepts.testing.expected import WORSE
+from quantus_concepts.testing.trial import DAMAGE, NOTHING_KNOWN, UNMOVED
 from quantus_concepts.testing.worlds import RIGHT, TRAINED
 
 #: What each world is, for readers.
@@ -50,9 +51,21 @@ READING = {
 
 
 #: The picture of the page and of README: eight scores and six kinds of damage.
-FEW_SCORES = ("concept AUC", "CEM gain (value)", "CEM gain (effect)", "CGIM correlation (value)", "CEM (contribution)")
+FEW_SCORES: tuple[str, ...] = (
+    "concept AUC",
+    "CEM gain (value)",
+    "CEM gain (effect)",
+    "CGIM correlation (value)",
+    "CEM (contribution)",
+)
 FEW_SCORES += ("concept-task leakage", "ANEC-5", "accuracy")
-FEW_DAMAGES = ("names permuted", "directions rotated", "polarity reversed", "head rows permuted", "private code")
+FEW_DAMAGES: tuple[str, ...] = (
+    "names permuted",
+    "directions rotated",
+    "polarity reversed",
+    "head rows permuted",
+    "private code",
+)
 FEW_DAMAGES += ("class recited",)
 
 
@@ -62,7 +75,9 @@ def build_report(frames: Mapping[str, pd.DataFrame], settings: Metrics, about: s
     every = pd.concat([of.assign(model=name) for name, of in found.items()])
     folder.write("tables/all_noticed.csv", every.to_csv(index=False))
     first, frame = next(iter(frames.items()))
-    few = Picture("few", plot_trial(frame, FEW_SCORES, FEW_DAMAGES)[0], f"{_about(first)} {HOW}", wide=True)
+    few = Picture(
+        "few", plot_trial(frame, FEW_SCORES, FEW_DAMAGES, legend=False)[0], f"{_about(first)} {HOW}", wide=True
+    )
     pictures = [Picture(f"trial_{name}", plot_trial(of)[0], _about(name), wide=True) for name, of in frames.items()]
     sections = [
         Section("Which score notices what", [_table(name, of) for name, of in found.items()]),

@@ -68,7 +68,17 @@ class Metrics(Settings):
 
         if self.data == "painted":
             return None
-        names = ("data", "root", "concepts", "parts", "part_of_concept", "images_per_class", "layer", "weights", "mean")
+        names: tuple[str, ...] = (
+            "data",
+            "root",
+            "concepts",
+            "parts",
+            "part_of_concept",
+            "images_per_class",
+            "layer",
+            "weights",
+            "mean",
+        )
         names += ("std", "unnormalised", "image_size", "seed", "device", "batch_size", "readers", "progress")
         own = {name: getattr(self, name) for name in names}
         # One bank: random directions are drawn by the damage.
@@ -79,7 +89,16 @@ class Metrics(Settings):
         if self.photographs is not None:
             self.photographs.check()
             return
-        names = ("root", "concepts", "parts", "part_of_concept", "images_per_class", "backbone", "layer", "weights")
+        names: tuple[str, ...] = (
+            "root",
+            "concepts",
+            "parts",
+            "part_of_concept",
+            "images_per_class",
+            "backbone",
+            "layer",
+            "weights",
+        )
         names += ("mean", "std", "unnormalised", "image_size")
         kit.refuse_without_effect("with --data painted", **{name: getattr(self, name) for name in names})
 
