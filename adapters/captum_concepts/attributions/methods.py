@@ -22,6 +22,7 @@ from captum.attr import (
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from captum_concepts.attributions.cams import CAM_METHODS, LibraryCAM
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.explain import CaptumExplainer, explain_func
 from captum_concepts.attributions.variants import AtLayer, Guided, Smoothed
@@ -56,7 +57,7 @@ CONTROL_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
 )
 """Names of the controls, with their classes."""
 
-METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS)
+METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS, *CAM_METHODS)
 """All names that `build_method` knows."""
 
 
@@ -192,6 +193,7 @@ def build_method(
         for label, (factory, kwargs) in plain.items()
     }
     factories |= {"random": (partial(RandomAttribution, seed=seed), {}), "Sobel edges": (SobelEdges, {})}
+    factories |= {label: (partial(LibraryCAM, layer=layer, cam=cam), {}) for label, cam in CAM_METHODS.items()}
     factory, kwargs = factories[name]
     return explain_func(factory, channels="keep", batch_size=batch_size, device=device, seed=seed, **kwargs)
 
