@@ -271,7 +271,7 @@ def _patches(prefix: int, grid: tuple[int, int], tokens: Tensor) -> Tensor:
 
 def _kept(to_maps: Callable[[Tensor], Tensor], output: Tensor) -> Tensor:
     """Return maps as NumPy has them, in a copy: on a CPU the library would read what works in place after the layer."""
-    return at_least_float32(to_maps(output)).clone(memory_format=torch.contiguous_format)
+    return at_least_float32(to_maps(output)).clone()
 
 
 def _last_read(logits: Tensor, seen: Mapping[str, _Seen]) -> str | None:
