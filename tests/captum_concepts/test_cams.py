@@ -1,4 +1,4 @@
-"""The class activation maps of grad-cam: the library's own numbers, on the model as it is, of networks and transformers."""
+"""The class activation maps of grad-cam: the library's own numbers, of networks and transformers as they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import CAM_METHODS, LibraryCAM, build_method, explain_func, from_timm, from_torchvision
-from captum_concepts.attributions.cams import _last_read, _Logits, _run
+from captum_concepts.attributions.cams import _default_layer, _Logits, _run
 from captum_concepts.backbones.pools import to_grid
 from refusals import refusals
 from untouched import untouched
@@ -121,9 +121,8 @@ def test_tokens(name: str) -> None:
 )
 def test_the_layer_and_the_grid_are_found(model: nn.Module, cut, layer: str) -> None:
     image = torch.tensor(IMAGES[:1])
-    norms = {name: each for name, each in model.named_modules() if isinstance(each, nn.LayerNorm)}
-    logits, seen = _run(_Logits(model), image, norms)
-    assert _last_read(logits, seen) == layer
+    assert _default_layer(_Logits(model), image) == layer
+    _, seen = _run(_Logits(model), image, {layer: model.get_submodule(layer)})
     # As the backbone cuts its maps.
     backbone = cut(model)
     tokens, to_maps = backbone.features(image), seen[layer].to_maps

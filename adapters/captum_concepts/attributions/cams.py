@@ -21,8 +21,13 @@ from captum_concepts.backbones.layers import find_layer, is_map, last_spatial_la
 from captum_concepts.backbones.pools import to_grid
 from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import check_axes, check_choice
-from captum_concepts.support.running import at_least_float32, evaluation_mode, first_floating, import_sklearn
-from captum_concepts.support.running import tensor_output as first_tensor
+from captum_concepts.support.running import (
+    at_least_float32,
+    evaluation_mode,
+    first_floating,
+    import_sklearn,
+    tensor_output,
+)
 from captum_concepts.texts import describe, show_value
 
 CAM_METHODS: Mapping[str, str] = MappingProxyType(
@@ -126,7 +131,7 @@ class LibraryCAM(Attribution):
         if others:
             raise ValueError(f"Expected argument `inputs` to be one tensor of images but got {1 + len(others)}.")
         check_axes(inputs=(images, "N C H W"))
-        # Of one image at a time: ScoreCAM keeps a masked copy of an image for each channel, and has them of all at once.
+        # One at a time: ScoreCAM makes a masked copy of an image for each channel, of all images at once.
         alone = images.split(1)
         with torch.inference_mode(False), torch.enable_grad(), _as_it_was(self.forward_func), _without_bars(self.cam):
             model = _Logits(self.forward_func)
@@ -148,27 +153,14 @@ class LibraryCAM(Attribution):
         return (maps,) if isinstance(inputs, tuple) else maps
 
     def _place(self, model: _Logits, image: Tensor) -> tuple[list[nn.Module], dict[str, Any], int]:
-        """Return the layers that the library's class is given, its further arguments, and how many outputs there are."""
+        """Return the layers that the library's class gets, its further arguments, and the number of outputs."""
         library = importlib.import_module("pytorch_grad_cam")
-        inner = self.forward_func
         if issubclass(self.cam, library.FullGrad):
             # It finds its layers itself, and prints a line where it is given any.
-            n_outputs = _run(model, image, {})[0].shape[1]
-            return [], {"reshape_transform": at_least_float32}, n_outputs
-        name, failed = self.layer, None
-        if name is None:
-            try:
-                name = last_spatial_layer(inner, image)
-            except ValueError as error:
-                failed = error
-        if name is None:
-            norms = {name: layer for name, layer in inner.named_modules() if isinstance(layer, nn.LayerNorm)}
-            logits, seen = _run(model, image, norms)
-            name = _last_read(logits, seen)
-            if name is None:
-                raise failed or ValueError
-        else:
-            logits, seen = _run(model, image, {name: find_layer(inner, name)})
+            return [], {"reshape_transform": at_least_float32}, _run(model, image, {})[0].shape[1]
+        name = self.layer or _default_layer(model, image)
+        layer = find_layer(self.forward_func, name)
+        logits, seen = _run(model, image, {name: layer})
         to_maps = seen[name].to_maps if name in seen else None
         if to_maps is None:
             got = f"shape {tuple(seen[name].output.shape)}" if name in seen else "no tensor"
@@ -181,7 +173,7 @@ class LibraryCAM(Attribution):
         if issubclass(self.cam, library.AblationCAM):
             # A new one, since the library's default one is shared by all calls.
             kwargs["ablation_layer"] = library.AblationLayer() if to_maps is _as_is else library.AblationLayerVit()
-        return [find_layer(inner, name)], kwargs, logits.shape[1]
+        return [layer], kwargs, logits.shape[1]
 
 
 class _Logits(nn.Module):
@@ -194,7 +186,7 @@ class _Logits(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the outputs."""
         reference = first_floating(self.model)
-        outputs = first_tensor(self.model(images.to(reference) if reference is not None else images))
+        outputs = tensor_output(self.model(images.to(reference) if reference is not None else images))
         outputs = outputs[:, None] if outputs.ndim == 1 else outputs
         check_axes(outputs=(outputs, "N K"))
         return at_least_float32(outputs)
@@ -274,16 +266,21 @@ def _kept(to_maps: Callable[[Tensor], Tensor], output: Tensor) -> Tensor:
     return at_least_float32(to_maps(output)).clone()
 
 
-def _last_read(logits: Tensor, seen: Mapping[str, _Seen]) -> str | None:
-    """Return the last layer on whose patches the first output depends."""
-    readable = {name: each for name, each in seen.items() if each.to_maps is not None and each.output.requires_grad}
-    if not readable:
-        return None
-    gradients = torch.autograd.grad(logits[0, 0], [each.output for each in readable.values()], allow_unused=True)
-    for (name, each), gradient in reversed([*zip(readable.items(), gradients, strict=True)]):
-        if gradient is not None and each.to_maps is not None and each.to_maps(gradient).any():
-            return name
-    return None
+def _default_layer(model: _Logits, image: Tensor) -> str:
+    """Return the name of the last layer with maps, or of tokens the last norm whose patches the first output reads."""
+    try:
+        return last_spatial_layer(model.model, image)
+    except ValueError:
+        norms = {name: layer for name, layer in model.model.named_modules() if isinstance(layer, nn.LayerNorm)}
+        logits, seen = _run(model, image, norms)
+        readable = [name for name, each in seen.items() if each.to_maps is not None and each.output.requires_grad]
+        outputs = [seen[name].output for name in readable]
+        gradients = torch.autograd.grad(logits[0, 0], outputs, allow_unused=True) if readable else ()
+        for name, gradient in reversed([*zip(readable, gradients, strict=True)]):
+            to_maps = seen[name].to_maps
+            if gradient is not None and to_maps is not None and to_maps(gradient).any():
+                return name
+        raise
 
 
 def _leaf(image: Tensor) -> Tensor:

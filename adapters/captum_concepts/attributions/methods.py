@@ -111,10 +111,11 @@ def build_method(
     device: torch.device | str | None = None,
     seed: int = 0,
 ) -> CaptumExplainer:
-    """Build one of the methods of the paper or its release, or a control, as an explanation function for Quantus.
+    """Build one of the methods of the papers or a release, or a control, as an explanation function for Quantus.
 
     Signs and channels are kept, (N, C, H, W), since only positive attributions count, each channel for
-    itself. Grad-CAM alone, smoothed or not, gives (N, 1, H, W): its positive part, upsampled bilinearly. No
+    itself. Grad-CAM alone, smoothed or not, gives (N, 1, H, W): its positive part, upsampled bilinearly; the maps
+    of `CAM_METHODS` are (N, 1, H, W) too, in [0, 1], as the library grad-cam makes them (`LibraryCAM`). No
     method depends on which images are explained together. In models of half precision the noise is brought to
     their type; averages are of float32.
 
@@ -126,10 +127,11 @@ def build_method(
     Parameters
     ----------
     name : str
-        A key of `PAPER_METHODS`, `SMOOTHED_METHODS` or `CONTROL_METHODS`.
+        A key of `PAPER_METHODS`, `SMOOTHED_METHODS`, `CONTROL_METHODS` or `CAM_METHODS` (extra `cam`).
     layer : str, optional
-        For those with Grad-CAM: dotted name of a layer in whichever model comes with the call; by default
-        the last that gives maps, found in each model (`last_spatial_layer`). Models of tokens need it named.
+        For those with Grad-CAM, and `CAM_METHODS`: dotted name of a layer in whichever model comes with the call;
+        by default the last that gives maps, found in each model (`last_spatial_layer`). Models of tokens need it named
+        for Grad-CAM; for the others see `LibraryCAM`.
     n_samples : int
         For those with SmoothGrad: noisy copies of each image.
     noise : float
