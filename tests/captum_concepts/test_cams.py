@@ -130,6 +130,40 @@ def test_the_layer_and_the_grid_are_found(model: nn.Module, cut, layer: str) -> 
     assert torch.equal(to_maps(tokens), to_grid(tokens[:, backbone.pool.prefix :], backbone.pool.grid))
 
 
+class Merged(nn.Module):
+    """Tokens of which four become one, as in Swin, or whose last convolution lays another grid, as in PVT."""
+
+    def __init__(self, grid: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            self.patches = nn.Conv2d(3, 4, 4, 4)
+            self.other = nn.Conv2d(4, 4, 8 // grid, 8 // grid)
+            self.early, self.late, self.head = nn.LayerNorm(4), nn.LayerNorm(4), nn.Linear(4, 3)
+        self.grid = grid
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.patches(images)
+        tokens = self.early(maps.flatten(2).transpose(1, 2))
+        if self.grid != 8:
+            tokens = tokens + self.other(maps).flatten(2).mean(2)[:, None]
+        else:
+            tokens = tokens.transpose(1, 2).unflatten(2, (4, 2, 4, 2)).mean((3, 5)).flatten(2).transpose(1, 2)
+        return self.head(self.late(tokens).mean(1))
+
+
+def test_merged_patches_and_another_grid() -> None:
+    model = Merged(8).eval()
+    reshape = partial(vit_reshape_transform, height=4, width=4)
+    expected = by_the_library(
+        "HiResCAM", model, model.late, IMAGES, lambda tokens: reshape(torch.cat([tokens[:, :1], tokens], 1))
+    )
+    explain = build_method("HiResCAM", layer="late")
+    np.testing.assert_allclose(explain(model, IMAGES, TARGETS), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="`layer` to name a layer that gives maps"):
+        explain(Merged(4), IMAGES, TARGETS)
+
+
 def test_oblong_images_and_channels_last() -> None:
     from timm.models.swin_transformer import SwinTransformer
 

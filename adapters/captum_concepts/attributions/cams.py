@@ -243,10 +243,15 @@ def _to_maps(output: Tensor, grid: tuple[int, int] | None, size: tuple[int, int]
         return _as_is
     if output.ndim == 4 and is_map(output.movedim(3, 1), size):
         return _channels_first
-    if output.ndim == 3 and len(output) == 1 and grid is not None and output.shape[1] >= grid[0] * grid[1]:
-        # Class token, registers and the like come before the patches.
-        return partial(_patches, output.shape[1] - grid[0] * grid[1], grid)
-    return None
+    if output.ndim != 3 or len(output) != 1 or grid is None:
+        return None
+    count, (rows, columns) = output.shape[1], grid
+    # Swin merges four patches into one.
+    while count < rows * columns and rows % 2 == columns % 2 == 0:
+        rows, columns = rows // 2, columns // 2
+    # Class token, registers and the like come before the patches; more than patches there are would be another grid.
+    prefix = count - rows * columns
+    return partial(_patches, prefix, (rows, columns)) if 0 <= prefix < rows * columns else None
 
 
 def _as_is(maps: Tensor) -> Tensor:
