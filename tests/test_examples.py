@@ -28,7 +28,7 @@ PACKAGES = [
     *(f"quantus_concepts.{name}" for name in ("datasets", "diffusion", "functional", "metrics", "pasta", "testing")),
 ]
 #: Names whose examples need a package that may be missing.
-NEEDS = {"SUB": "pyarrow", "write_sub": "pyarrow"}
+NEEDS = {"LibraryCAM": "pytorch_grad_cam", "SUB": "pyarrow", "write_sub": "pyarrow"}
 #: Warnings of an example: a licence that the files name, and tiny data.
 EXPECTED = "The images of .* are licensed|.* concepts have"
 

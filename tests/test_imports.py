@@ -26,6 +26,8 @@ HEAVY = {
     "ray",
     "diffusers",
     "datasets",
+    "pytorch_grad_cam",
+    "ttach",
 }
 #: What Quantus and Captum load, and formulas and data sets have no use for.
 HOSTS = {"quantus", "captum", "matplotlib", "pandas", "IPython", "cv2"}

@@ -48,6 +48,7 @@ EXAMPLES = METRICS | {
     "InterventionAccuracy": metrics.InterventionAccuracy(),
     "Limits": metrics.Limits(),
     "MapExplanation": pasta.MapExplanation(torch.rand(3, 8, 8), torch.rand(8, 8)),
+    "LibraryCAM": captum_concepts.LibraryCAM(nn.Linear(1, 1), cam=type("LayerCAM", (), {})),
     "OpenClipEncoder": tiny_open_clip(),
     "PaintedSubject": quantus_concepts.PaintedSubject([1] * 9, [1], MODEL, {"oracle": MODEL}, {}),
     "Patch": metrics.Patch(IMAGES[0]),

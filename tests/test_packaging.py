@@ -18,7 +18,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 #: neither is diffusion, which needs newer versions of huggingface_hub and safetensors than the rest.
 INSTALLED = [
     *PROJECT["dependencies"],
-    *(requirement for name in ("cub", "coco", "blip", "ray", "sub") for requirement in EXTRAS[name]),
+    *(requirement for name in ("cub", "coco", "blip", "ray", "cam", "sub") for requirement in EXTRAS[name]),
 ]
 TESTING = [requirement for requirement in GROUPS["tests"] if requirement.startswith("pytest")]
 SOURCES = sorted(path for folder in ("quantus_concepts", "adapters") for path in (ROOT / folder).rglob("*.py"))

@@ -1,3 +1,5 @@
+from .attributions.cams import CAM_METHODS as CAM_METHODS
+from .attributions.cams import LibraryCAM as LibraryCAM
 from .attributions.coam import CoAM as CoAM
 from .attributions.controls import RandomAttribution as RandomAttribution
 from .attributions.controls import SobelEdges as SobelEdges

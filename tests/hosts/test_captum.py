@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import unittest
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from captum.attr._models.base import _set_deep_layer_value
 from torch import Tensor, nn
 
 import captum_concepts
-from captum_concepts import CoAM, RandomAttribution, SobelEdges, SteeredRISE
+from captum_concepts import CAM_METHODS, CoAM, LibraryCAM, RandomAttribution, SobelEdges, SteeredRISE
 
 pytest.importorskip("captum.testing", reason="this version of Captum installs no helpers for tests")
 from captum.testing.attr.helpers.gen_test_utils import get_target_layer, parse_test_config
@@ -33,6 +34,8 @@ OURS = [
 CAVS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 IMAGES = torch.randn(4, 1, 10, 10, generator=torch.Generator().manual_seed(1))
 TARGETS = {"one": 1, "list": [0, 1, 1, 0], "tensor_of_one": torch.tensor([0]), "tensor": torch.tensor([1, 1, 0, 0])}
+#: LibraryCAM is a class of its own for each class of that library.
+CAMS = [*CAM_METHODS.values()] if find_spec("pytorch_grad_cam") else []
 ARGUMENTS: dict[type, dict[str, Any]] = {SteeredRISE: {"lam": 0, "n_masks": 8, "cells": 4}}
 SMOOTHED = {"nt_samples": 2, "stdevs": 0.0}
 
@@ -45,10 +48,12 @@ def cases() -> list[dict[str, Any]]:
         for case in config
         if "layer" not in case and case["attribute_args"].keys() <= plain
     ]
-    for algorithm in OURS:
+    made = [(algorithm, None) for algorithm in OURS if algorithm is not LibraryCAM]
+    for algorithm, cam in [*made, *((LibraryCAM, cam) for cam in CAMS)]:
         for kind, target in TARGETS.items():
             arguments = {"inputs": IMAGES, "target": target, **ARGUMENTS.get(algorithm, {})}
             case = {
+                "cam": cam,
                 "name": f"images_{kind}",
                 "algorithms": [algorithm],
                 "model": BasicModel_ConvNet(),
@@ -65,12 +70,17 @@ CASES = cases()
 def attribution_of(case: dict[str, Any]) -> tuple[Attribution, nn.Module, dict[str, Any]]:
     """Return the attribution of a case, its model and the arguments of its call, all new."""
     (algorithm,), model, arguments, layer, noise_tunnel, _ = parse_test_config(copy.deepcopy(case))
-    made = CoAM(model, get_target_layer(model, layer), CAVS) if algorithm is CoAM else algorithm(model)
+    if algorithm is CoAM:
+        made = CoAM(model, get_target_layer(model, layer), CAVS)
+    elif algorithm is LibraryCAM:
+        made = LibraryCAM(model, get_target_layer(model, layer), cam=case["cam"])
+    else:
+        made = algorithm(model)
     return (NoiseTunnel(made) if noise_tunnel else made), model, arguments
 
 
 def tell(case: dict[str, Any]) -> str:
-    return f"{case['name']}_{case['algorithms'][0].__name__}"
+    return f"{case['name']}_{case.get('cam') or case['algorithms'][0].__name__}"
 
 
 def rows(value: Any, i: int) -> Any:
@@ -132,4 +142,4 @@ def test_hook_removal(case: dict[str, Any], mode: str) -> None:
 
 
 def test_every_attribution_is_here() -> None:
-    assert {CoAM, RandomAttribution, SobelEdges, SteeredRISE} <= set(OURS)
+    assert {CoAM, LibraryCAM, RandomAttribution, SobelEdges, SteeredRISE} <= set(OURS)

@@ -22,6 +22,7 @@ from captum.attr import (
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from captum_concepts.attributions.cams import CAM_METHODS, LibraryCAM
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.explain import CaptumExplainer, explain_func
 from captum_concepts.attributions.variants import AtLayer, Guided, Smoothed
@@ -56,7 +57,7 @@ CONTROL_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
 )
 """Names of the controls, with their classes."""
 
-METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS)
+METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS, *CAM_METHODS)
 """All names that `build_method` knows."""
 
 
@@ -110,10 +111,11 @@ def build_method(
     device: torch.device | str | None = None,
     seed: int = 0,
 ) -> CaptumExplainer:
-    """Build one of the methods of the paper or its release, or a control, as an explanation function for Quantus.
+    """Build one of the methods of the papers or a release, or a control, as an explanation function for Quantus.
 
     Signs and channels are kept, (N, C, H, W), since only positive attributions count, each channel for
-    itself. Grad-CAM alone, smoothed or not, gives (N, 1, H, W): its positive part, upsampled bilinearly. No
+    itself. Grad-CAM alone, smoothed or not, gives (N, 1, H, W): its positive part, upsampled bilinearly; the maps
+    of `CAM_METHODS` are (N, 1, H, W) too, in [0, 1], as the library grad-cam makes them (`LibraryCAM`). No
     method depends on which images are explained together. In models of half precision the noise is brought to
     their type; averages are of float32.
 
@@ -125,10 +127,11 @@ def build_method(
     Parameters
     ----------
     name : str
-        A key of `PAPER_METHODS`, `SMOOTHED_METHODS` or `CONTROL_METHODS`.
+        A key of `PAPER_METHODS`, `SMOOTHED_METHODS`, `CONTROL_METHODS` or `CAM_METHODS` (extra `cam`).
     layer : str, optional
-        For those with Grad-CAM: dotted name of a layer in whichever model comes with the call; by default
-        the last that gives maps, found in each model (`last_spatial_layer`). Models of tokens need it named.
+        For those with Grad-CAM, and `CAM_METHODS`: dotted name of a layer in whichever model comes with the call;
+        by default the last that gives maps, found in each model (`last_spatial_layer`). Models of tokens need it named
+        for Grad-CAM; for the others see `LibraryCAM`.
     n_samples : int
         For those with SmoothGrad: noisy copies of each image.
     noise : float
@@ -192,6 +195,7 @@ def build_method(
         for label, (factory, kwargs) in plain.items()
     }
     factories |= {"random": (partial(RandomAttribution, seed=seed), {}), "Sobel edges": (SobelEdges, {})}
+    factories |= {label: (partial(LibraryCAM, layer=layer, cam=cam), {}) for label, cam in CAM_METHODS.items()}
     factory, kwargs = factories[name]
     return explain_func(factory, channels="keep", batch_size=batch_size, device=device, seed=seed, **kwargs)
 

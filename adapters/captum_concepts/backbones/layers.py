@@ -161,7 +161,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
             output = output[0]
         if not isinstance(output, Tensor):
             return
-        if _is_map(output, size) and len(output) == len(images):
+        if is_map(output, size) and len(output) == len(images):
             maps.append(name)
         elif is_block and _are_tokens(output, size, len(images)):
             tokens.append(len(maps))
@@ -201,7 +201,7 @@ def layer_channels(model: nn.Module, layer: str | nn.Module, images: Tensor) -> 
     return int(output.shape[1])
 
 
-def _is_map(output: Tensor, size: tuple[int, int]) -> bool:
+def is_map(output: Tensor, size: tuple[int, int]) -> bool:
     """Whether a tensor may be maps of an image of a size (H, W)."""
     if output.ndim != 4:
         return False
@@ -214,7 +214,7 @@ def _is_map(output: Tensor, size: tuple[int, int]) -> bool:
 def _are_tokens(output: Tensor, size: tuple[int, int], n_samples: int) -> bool:
     """Whether a tensor may be tokens (N, t, c) or (t, N, c), or maps (N, h, w, c)."""
     if output.ndim == 4:
-        return _is_map(output.movedim(3, 1), size)
+        return is_map(output.movedim(3, 1), size)
     return output.ndim == 3 and n_samples in output.shape[:2] and output.shape[0] * output.shape[1] > n_samples
 
 

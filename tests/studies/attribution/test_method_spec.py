@@ -101,7 +101,7 @@ def test_ones_own(model, images, tmp_path):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("gradcam", r"Nearest: \['Grad-CAM'"),
+        ("gradcam", r"Nearest: \['XGradCAM', 'Grad-CAM', 'GradCAM\+\+'\]"),
         ("NoiseTunnel", r"NoiseTunnel needs \['attribution_method'\]"),
         ("GradientAttribution", "only what Captum's methods derive from"),
         ("ShapleyValues", "Use ShapleyValueSampling"),
