@@ -139,7 +139,11 @@ html_sidebars = {
 }
 
 # What a link to a page shows elsewhere; the address is a placeholder, as in pyproject.toml.
-ogp_site_url = importlib.metadata.metadata("quantus-concepts").get_all("Project-URL")[1].split(", ")[1]
+ogp_site_url = (
+    importlib.metadata.metadata("quantus-concepts")
+    .get_all("Project-URL")[1]
+    .split(", ")[1]
+)
 ogp_site_name = project
 ogp_image = "_static/concept_maps.jpg"
 ogp_social_cards = {"enable": False}

@@ -204,7 +204,7 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_notice(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the metrics of each model in the order in which they notice planted damage, others after them."""
+    """Return rows with the metrics of each model as they notice planted damage, others after them."""
     if "model" not in rows:
         return rows
     place = rows["metric"].map({name: place for place, name in enumerate(NOTICE_MOST)}).fillna(len(NOTICE_MOST))
