@@ -14,5 +14,5 @@ try:
 except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0.0.0"
 
-__getattr__, __dir__, __all__ = attach_stub(__name__)
-__all__ += ["__version__"]
+__getattr__, __dir__, _names = attach_stub(__name__)
+__all__ = [*_names, "__version__"]

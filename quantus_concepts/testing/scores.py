@@ -167,7 +167,7 @@ def ksg_leakage(rows: ConceptPredictions, n_neighbours: int = 3) -> float:
 
 def pyc_completeness(rows: ConceptPredictions) -> float:
     """Return PyC's `completeness_score`: area under the ROC curve of predicted classes, by that of the network's."""
-    from torch_concepts.nn.functional import completeness_score  # type: ignore[import-untyped]
+    from torch_concepts.nn.functional import completeness_score
 
     there = torch.unique(rows.labels)
     one_hot = (
@@ -180,7 +180,7 @@ def pyc_completeness(rows: ConceptPredictions) -> float:
 @torch.no_grad()
 def pyc_cace(rows: ConceptPredictions) -> float:
     """Return the mean size of PyC's `cace_score` over concepts and classes: what setting a concept does to classes."""
-    from torch_concepts.nn.functional import cace_score  # type: ignore[import-untyped]
+    from torch_concepts.nn.functional import cace_score
 
     values, head, sizes = cast(Tensor, rows.values), cast(nn.Module, rows.head), []
     for concept in range(values.shape[1]):
