@@ -15,6 +15,7 @@ from captum.attr import (
     GuidedGradCam,
     InputXGradient,
     IntegratedGradients,
+    KernelShap,
     LayerActivation,
     LayerGradCam,
     NoiseTunnel,
@@ -118,6 +119,13 @@ def test_tables(targets):
     theta = head.weight.detach().numpy()[targets]
     np.testing.assert_allclose(explain_func(Saliency, abs=False)(head, values, targets), theta, rtol=1e-6)
     np.testing.assert_allclose(explain_func(InputXGradient)(head, values, targets), theta * values, rtol=1e-6)
+
+
+def test_shap_of_a_linear_head_is_weight_times_value():
+    # SHAP-CBM: the bottleneck's head, with values of concepts in place of images.
+    head, values, classes = nn.Linear(4, 3), np.random.default_rng(0).random((5, 4), dtype=np.float32), [2, 0, 1, 1, 2]
+    shap = explain_func(KernelShap, n_samples=200)(head, values, classes)
+    np.testing.assert_allclose(shap, head.weight.detach().numpy()[classes] * values, atol=1e-5)
 
 
 STOCHASTIC = {

@@ -49,8 +49,9 @@ CAM_METHODS: Mapping[str, str] = MappingProxyType(
 class LibraryCAM(Attribution):
     """A class activation map of the library grad-cam, of any model of images.
 
-    What it returns is what the library returns for each image alone, its least value at 0 and its largest at 1. Around
-    the library's call the model is in eval mode; its modules, its gradients and its flags are as before afterwards.
+    What it returns is what the library returns for each image alone, its least value at 0 and its largest at 1; but a
+    ReLU that works in place after the layer does not change its maps, as it does in the library on a CPU. The model is
+    in eval mode meanwhile; its modules, its gradients and its flags are as before afterwards.
 
     Maps come from one layer. Of a vision transformer it gives the tokens of patches, which become maps by the grid that
     the last convolution before that layer has laid over the image, the tokens before them left out. EigenCAM shows what
