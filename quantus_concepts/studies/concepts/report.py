@@ -22,6 +22,7 @@ from quantus_concepts.metrics.concepts.names import (
 )
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.results.over_seeds import with_reliability
 from quantus_concepts.results.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
 from quantus_concepts.results.verdicts import CHANCE as BY_CHANCE
 from quantus_concepts.results.verdicts import RANKINGS as VERDICTS_BY
@@ -71,6 +72,9 @@ NO_ZERO = (
     "Part specificity, and maps less the other parts, have no verdict against 0: parts lie where they lie. The two "
     "CGIM correlations are compared over the classes that both have, so only their difference is here."
 )
+#: What says which number a value is; the last row of a table of models, with several seeds.
+NUMBER_OF = ["metric", "explanation", "set", "l", "alpha", "item_kind", "baseline"]
+SEPARATING = "separates these models?"
 #: What the range of a model is of.
 AGAINST = "compared with"
 VALUES = ("margin", "raw")
@@ -264,11 +268,12 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
     }
     cells = pd.concat(list(columns.values())[1:], ignore_index=True)
     cells[["verdict", "text"]] = [verdict_and_text(row) for _, row in cells.iterrows()]
+    cells = pd.concat([cells, separating(cells, of_seeds(collected))], ignore_index=True)
     kinds = columns[AGAINST].assign(text=columns[AGAINST]["against"], verdict="")
     kinds[["value", "low", "high", "random_low", "random_high"]] = math.nan
     cells = pd.concat([kinds, cells], ignore_index=True).fillna({"explanation": ""})
     rankings = {"": ""} | {name: RANKINGS[name] for name in VERDICTS_BY}
-    cells = ordered(cells, model=list(of_model), metric=list(columns), explanation=rankings)
+    cells = ordered(cells, model=[*of_model, SEPARATING], metric=list(columns), explanation=rankings)
     caption = (
         "In % and percentage points; CGIM correlation: its mean over the concepts. The first concept of all images, "
         f"and maps at α = 1. Of a backbone it is the {POST_HOC}. Above, within or below: against the range that the "
@@ -278,6 +283,10 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         caption += (
             " A model without random banks has chance: the share of the commonest class for the accuracy, 0 for CEM "
             "gain, and where 95 % of the correlations by effect lie when classes are shuffled; others have none."
+        )
+    if SEPARATING in set(cells["model"]):
+        caption += (
+            " The last row: whether a number tells these models apart, or the luck of a training (`reliability`)."
         )
     if cells["text"].str.endswith("undefined)").any():
         caption += " Undefined: too few classes have a correctly classified image, or the importance does not vary."
@@ -294,6 +303,27 @@ def rivals_tables(collected: Collected, rows: pd.DataFrame) -> list[Table]:
         Table("models", "All models", cells, ["model"], ["metric", "explanation"], DIFFERENCES, caption),
         comparison_table("models-compared", "Paired differences of all models", differences, DIFFERENCES, every),
     ]
+
+
+def of_seeds(collected: Collected) -> pd.DataFrame:
+    """Return the numbers of all models by seed."""
+    frames = [
+        pick(
+            scored.frame.astype({"l": float}).assign(what=kinds_of_rows(scored.frame)), what=SCORE, model=scored.kind
+        ).assign(model=name)
+        for name, scored in collected.models.items()
+    ]
+    return pd.concat(frames, ignore_index=True)[["model", "seed", "value", *NUMBER_OF]]
+
+
+def separating(cells: pd.DataFrame, numbers: pd.DataFrame) -> pd.DataFrame:
+    """Return the last row of a table of models: of each number whether it separates them; none of a single seed."""
+    if numbers["seed"].nunique() < 2:
+        return cells.iloc[:0]
+    shown = numbers.merge(cells[NUMBER_OF].drop_duplicates(), on=NUMBER_OF)
+    found = with_reliability(cells, shown).drop_duplicates(NUMBER_OF)
+    found[["value", "low", "high", "random_low", "random_high"]] = math.nan
+    return found.assign(model=SEPARATING, text=found["reliability"], verdict="")
 
 
 def ranked_table(

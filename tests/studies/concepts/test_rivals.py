@@ -223,6 +223,10 @@ def test_painted_birds_of_each_seed_are_those_of_the_small_network():
         data = PaintedBirds(9, "test", image_size=32, n_classes=3, n_concepts=8, first=first, transform=normalise)
         expected = score_concepts(model, sample_loader(data, 64), baselines=False).query("metric == 'CEM'")
         assert own.loc[own["seed"] == seed, "value"].tolist() == pytest.approx(expected["value"].tolist())
+    # Of each number the table says whether it tells these models apart.
+    page = Path("out/report.html").read_text()
+    assert "separates these models?" in page
+    assert "not shown to" in page or "separates these models<" in page or "unknown" in page
     # Seeds are what is independent: no difference of two is clear.
     compared = pd.read_csv("out/tables/models-compared.csv")
     assert set(compared["a"]) == {"the small network"}
