@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -87,8 +87,14 @@ class Collected:
         return pd.concat(parts, ignore_index=True)
 
 
-def collect(settings: Concepts, folder: RunFolder, loaded: Loaded) -> Collected:
-    """Build and score the models of every seed: of the first network all, of others the post-hoc model."""
+def collect(
+    settings: Concepts, folder: RunFolder, loaded: Loaded, tell: Callable[[Scored, bool, str], None]
+) -> Collected:
+    """Build and score the models of every seed: of the first network all, of others the post-hoc model.
+
+    After each seed but the last, `tell` gets the numbers of the first model so far, whether concepts are of classes,
+    and how far it is.
+    """
     (network, *others), own_models = loaded
     main = "the small network" if network is None else network.source
     scored: dict[str, list[Scored]] = {}
@@ -110,24 +116,25 @@ def collect(settings: Concepts, folder: RunFolder, loaded: Loaded) -> Collected:
             parts[own.name] = score_own(folder, settings, own, drawn, seed, data)
         for name, part in parts.items():
             scored.setdefault(name, []).append(part)
+        if number + 1 < len(seeds):
+            tell(joined_parts(scored[main]), data.by_class, f"{main}, {number + 1} of {len(seeds)} seeds")
         if number == 0:
             counts = f"{len(data.train)} training and {len(data.test)} test images"
             described = f"{data.title}: {counts}, {data.n_classes} classes, {len(data.concept_names)} concepts"
             gallery, by_class = ours.gallery(), data.by_class
             if settings.explore:
                 folder.write(EXPLORER, ours.explorer())
-    models = {
-        name: Scored(
-            parts[0].kind,
-            pd.concat([part.frame for part in parts], ignore_index=True),
-            pd.concat([part.observed for part in parts], ignore_index=True),
-        )
-        for name, parts in scored.items()
-    }
+    models = {name: joined_parts(parts) for name, parts in scored.items()}
     if not (swap := swap_rows(swapped)).empty:
         frame = pd.concat([models[main].frame, _columns(swap)], ignore_index=True)
         models[main] = replace(models[main], frame=frame)
     return Collected(models, gallery, described, by_class, same_images=settings.data != "painted")
+
+
+def joined_parts(parts: Sequence[Scored]) -> Scored:
+    """Return the numbers of several seeds in one."""
+    frames, observed = ([getattr(part, name) for part in parts] for name in ("frame", "observed"))
+    return Scored(parts[0].kind, pd.concat(frames, ignore_index=True), pd.concat(observed, ignore_index=True))
 
 
 def score_backbone(folder: RunFolder, settings: Concepts, network: Network, seed_number: int, seed: int) -> Scored:

@@ -93,13 +93,9 @@ DIFFERENCES = dict.fromkeys([ACCURACY, CONCEPT_AUC, "CEM", CEM_GAIN, PART_SPECIF
 
 def build_report(collected: Collected, settings: Concepts) -> Report:
     """Declare the report; on CUB the paper's rows stand beside ours."""
-    whose, paper = "of its class" if collected.by_class else "in the image", settings.data == "cub"
+    whose, paper = whose_concepts(collected.by_class), settings.data == "cub"
     seeds, observed = settings.all_seeds, collected.main.observed
-    rows = joined(collected.main, collected.same_images)
-    others = (rows["metric"] == CGIM_CORRELATION) & np.array(
-        [not is_shown_set(row) for row in rows.to_dict("records")], dtype=bool
-    )
-    rows = with_verdicts(with_own_ranges(rows[~others], observed))
+    rows = shown_rows(collected.main, collected.same_images)
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
     shown = Picture(
         "gallery",
@@ -155,6 +151,20 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
         links={"concept explorer": "explore.html"} if settings.explore else {},
         subject=f"{POST_HOC} of {collected.name}",
     )
+
+
+def whose_concepts(by_class: bool) -> str:
+    """Return where a concept is said to be."""
+    return "of its class" if by_class else "in the image"
+
+
+def shown_rows(scored: Scored, same_images: bool) -> pd.DataFrame:
+    """Return the means over seeds that the page shows, with their ranges and verdicts."""
+    rows = joined(scored, same_images)
+    others = (rows["metric"] == CGIM_CORRELATION) & np.array(
+        [not is_shown_set(row) for row in rows.to_dict("records")], dtype=bool
+    )
+    return with_verdicts(with_own_ranges(rows[~others], scored.observed))
 
 
 def joined(scored: Scored, same_images: bool) -> pd.DataFrame:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Defaults by kind of data.
 DEFAULT_BACKBONE = {"painted": kit.SMALL, "cub": "resnet18_cub", "folder": "resnet18", "table": "resnet18"}
-DEFAULT_SEEDS = {"painted": 4, "cub": 1, "folder": 1, "table": 1}
+DEFAULT_SEEDS = {"painted": 3, "cub": 1, "folder": 1, "table": 1}
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
 _data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", kit.RUN))
@@ -32,7 +32,7 @@ _CONCEPTS = (
 _LABELS = "cub: concept labels per image, or by majority of the class (majority)."
 _FEWER = "cub, folder, table: at most so many training and so many test images of each class, drawn with --seed."
 _PRECISION = "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it."
-_SEEDS = "Number of seeds, counted up from --seed (painted: 4, else 1)."
+_SEEDS = "Number of seeds, counted up from --seed (painted: 3, else 1)."
 _ABOUT = "folder: CSV of concept and part, where names do not tell."
 _BACKBONE = (
     "small (trained here), resnet18_cub, a torchvision or timm name, or path.py:factory, whose MEAN and STD normalise "
