@@ -33,7 +33,7 @@ RANDOM = "random directions"
 #: The network that is trained on the classes.
 BACKBONE = "backbone"
 #: Fits a head to concept values (N, L) and classes (N,), of so many classes.
-HeadFit = Callable[[Tensor, Tensor | None, int], nn.Linear]
+HeadFit = Callable[..., nn.Linear]
 
 
 @dataclass(frozen=True)

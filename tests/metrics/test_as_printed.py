@@ -37,7 +37,7 @@ def test_cem_ranks_contributions_by_magnitude() -> None:
     assert CEM.as_printed(concept_labels=LABELS, abs=False)(model(), VALUES, CLASSES) == [1.0, 1.0]
 
 
-def test_a_table_as_printed_ranks_all_but_effects_by_magnitude() -> None:
+def test_a_table_as_printed_ranks_contributions_alone_by_magnitude() -> None:
     data = [(torch.as_tensor(VALUES), torch.as_tensor(CLASSES), torch.tensor(LABELS))]
     usual = UsualMetrics(top_l=[1], by_magnitude=True)
     explained = model()
@@ -50,7 +50,7 @@ def test_a_table_as_printed_ranks_all_but_effects_by_magnitude() -> None:
         table = table[(table.metric == "CEM") & (table.set == "all") & (table.baseline == "") & (table.what == "score")]
         return dict(zip(table.explanation, table.value, strict=True))
 
-    assert cems(usual) == {"weight": 0, "value": 1, "contribution": 0.5, "effect": 1}
+    assert cems(usual) == {"weight": 1, "value": 1, "contribution": 0.5, "effect": 1}
     assert set(cems(UsualMetrics(top_l=[1])).values()) == {1}
     assert cems(CEM.as_printed()) == {"contribution": 0.5}
 

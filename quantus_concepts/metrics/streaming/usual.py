@@ -37,8 +37,8 @@ class UsualMetrics:
     alphas : sequence of float
         Sizes of CLM's region in twelfths of the image.
     by_magnitude : bool
-        Whether CEM ranks by weight, value and contribution regardless of their sign, as the paper prints it
-        (`CEM.as_printed`); by effect it never does.
+        Whether CEM ranks contributions regardless of their sign, as the paper prints it (`CEM.as_printed`); of weights
+        and values it does not say so.
 
     Raises
     ------
@@ -120,7 +120,7 @@ class UsualMetrics:
             # Others than the default ones have to fit.
             check_tops(max(self.top_l), n)
             tops = self.top_l
-        printed = [kind for kind in kinds if kind != "effect"] if self.by_magnitude else ()
+        printed = ("contribution",) if self.by_magnitude else ()
         found = []
         for only_correct in (False, True) if tops else ():
             others = [

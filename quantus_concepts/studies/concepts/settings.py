@@ -45,7 +45,7 @@ _MODEL = (
 )
 _EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
 _PRINTED = (
-    "What the papers print: raw values (--values has no effect), CEM by magnitude, and a head with an elastic net, as "
+    "What the papers print: raw values (--values has no effect), CEM by the magnitude of contributions, and a head with an elastic net, as "
     "the release of post-hoc CBM."
 )
 _STRENGTH = "Regularisation of the SVM."

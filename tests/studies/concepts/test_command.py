@@ -207,8 +207,8 @@ def test_as_printed_changes_the_values_the_head_and_the_order_of_concepts():
     post_hoc, everywhere = {"model": "post-hoc CBM"}, {"metric": "CEM", "set": "all", "baseline": ""}
     assert not changed(**post_hoc, metric="concept AUC")
     # The order alone.
-    assert changed(model="oracle", **everywhere, explanation="weight")
-    assert not changed(model="oracle", **everywhere, explanation="value")
+    assert changed(model="oracle", **everywhere, explanation="contribution")
+    assert not changed(model="oracle", **everywhere, explanation="weight")
     # The head alone.
     for model in ("post-hoc CBM", "random directions", "post-hoc CBM, margin values"):
         assert changed(model=model, metric="CGIM", explanation="weight", item="")
