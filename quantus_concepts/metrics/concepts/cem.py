@@ -91,8 +91,8 @@ class CEM(AsPrinted, ConceptMetric):
     taken off the head's bias, one vector added to all rows of the head, or values times a factor and their weights
     divided by it. Weight, value and contribution do.
 
-    ``CEM.as_printed(...)`` is the paper's text: ``importance="contribution"``, ``abs=True`` (magnitude), all images. The
-    paper says magnitude of contributions only: by another importance pass ``abs=False`` too.
+    ``CEM.as_printed(...)`` is the paper's text: ``importance="contribution"``, ``abs=True`` (magnitude), all images.
+    The paper says magnitude of contributions only: by another importance pass ``abs=False`` too.
 
     Higher is better. An image that shows fewer than `top_l` concepts cannot reach 1. Chance, in ``records[-1].chance``,
     is the mean density of the labels of the images scored. Images explained for one class are not independent (by

@@ -45,8 +45,8 @@ _MODEL = (
 )
 _EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
 _PRINTED = (
-    "What the papers print: raw values (--values has no effect), CEM by the magnitude of contributions, and a head with an elastic net, as "
-    "the release of post-hoc CBM."
+    "What the papers print: raw values (--values has no effect), CEM by the magnitude of contributions, and heads with "
+    "an elastic net, as in the release of post-hoc CBM."
 )
 _STRENGTH = "Regularisation of the SVM."
 _file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=kit.MANY)
