@@ -14,8 +14,8 @@ PACKAGES = (captum_concepts, quantus_concepts, datasets, functional, pasta)
 
 
 def rows() -> list[list[str]]:
-    text = PAGE.read_text(encoding="utf-8").partition("### What differs from the papers")[2]
-    lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    text = PAGE.read_text(encoding="utf-8").partition("| metric or model |")[2]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines if set(line) - set("| -")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,8 @@ ORACLE = "oracle"
 RANDOM = "random directions"
 #: The network that is trained on the classes.
 BACKBONE = "backbone"
+#: Fits a head to concept values (N, L) and classes (N,), of so many classes.
+HeadFit = Callable[..., nn.Linear]
 
 
 @dataclass(frozen=True)
@@ -181,12 +183,17 @@ def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, 
 
 
 def bank_model(
-    backbone: Backbone | nn.Module, bank: ConceptBank, train: Embeddings, n_classes: int, values: str
+    backbone: Backbone | nn.Module,
+    bank: ConceptBank,
+    train: Embeddings,
+    n_classes: int,
+    values: str,
+    fit_head: HeadFit = fit_logistic,
 ) -> PostHocCBM:
-    """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
+    """Make a post-hoc CBM of a bank, with a head fitted to embeddings."""
     with torch.no_grad():
         u = ConceptLayer(bank, values)(train.features)
-    model = PostHocCBM(backbone, bank, fit_logistic(u, train.labels, n_classes), values).eval()
+    model = PostHocCBM(backbone, bank, fit_head(u, train.labels, n_classes), values).eval()
     if train.concept_labels is None or train.concept_labels.shape[1] != len(bank):
         model.mean_values = u.mean(0)
     else:
@@ -202,6 +209,7 @@ def fit_random_models(
     values: str,
     n_banks: int,
     seed: int,
+    fit_head: HeadFit = fit_logistic,
 ) -> list[PostHocCBM]:
     """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
     if train.labels is None:
@@ -211,7 +219,10 @@ def fit_random_models(
         settings["concept_labels"] = train.concept_labels
     models = []
     for bank in random_banks(train.features, train.labels, len(names), n_classes, **settings):
-        model = PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
+        head = bank.head
+        if fit_head is not fit_logistic:
+            head = fit_head(bank.concept_values(train.features, values), train.labels, n_classes)
+        model = PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), head, values).eval()
         model.know_levels(bank)
         models.append(model)
     return models

@@ -77,24 +77,26 @@ def nothing_or_nan(model, inputs, targets, **kwargs):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("name", ["vanilla gradient", "nothing or NaN"])
-def test_each_column_is_what_the_metric_gives_in_stock_quantus(world, name):
+def test_each_column_is_what_the_metric_gives_in_stock_quantus(world, name, normalise):
     method = nothing_or_nan if name == "nothing or NaN" else build_method(name)
     regions = world.masks.clone()
     regions[1], regions[2] = False, True
     # One batch, as Quantus explains: sums of floats depend on it.
-    settings = {"threshold": THRESHOLD, "seed": 3, "batch_size": N}
+    settings = {"threshold": THRESHOLD, "seed": 3, "batch_size": N, "normalise": normalise}
     table = score_contrasts({name: method}, regions, **world.pairs, **settings).set_index("metric")
     images = score_contrasts({name: method}, regions, **world.pairs, **settings, per_image=True)
     full, bare, patched, masks = (array.numpy() for array in (world.full, world.bare, world.patched, regions))
     moved = random_regions(regions, N, 3)(list(range(N))).numpy()
     contrast = {"contrast_model": world.f_s, "contrast_labels": world.scenes}
+    of = {} if normalise else MCS.printed
     calls = {
-        "MCS": (MCS(**contrast), world.f_o, full, world.objects),
-        "MCS baseline": (MCS(**contrast, masks=moved), world.f_o, full, world.objects),
-        "IDR": (IDR(bare), world.f_s, full, world.scenes),
-        "IIR": (IIR(patched, threshold=THRESHOLD), world.f_0, bare, world.plain),
-        "perturbation": (IIR(patched, average=True), world.f_0, bare, world.plain),
+        "MCS": (MCS(**contrast, **of), world.f_o, full, world.objects),
+        "MCS baseline": (MCS(**contrast, masks=moved, **of), world.f_o, full, world.objects),
+        "IDR": (IDR(bare, **of), world.f_s, full, world.scenes),
+        "IIR": (IIR(patched, threshold=THRESHOLD, **of), world.f_0, bare, world.plain),
+        "perturbation": (IIR(patched, average=True, **of), world.f_0, bare, world.plain),
     }
     assert list(table.index) == list(calls)
     for metric, (scorer, model, x_batch, labels) in calls.items():
@@ -294,6 +296,21 @@ def pixels(model, inputs, targets, **kwargs):
 def expected_inside(images: Images, regions: Tensor) -> np.ndarray:
     raw = images.pixels.double().numpy() / 255 - 0.2 * (np.arange(7) % N_CLASSES)[:, None, None, None]
     return reference.concept_attribution(reference.positive_percentile(raw), regions.numpy())
+
+
+@pytest.mark.parametrize("channels", [True, False])
+def test_a_raw_map_that_is_kept_is_the_positive_part_of_all_channels(channels):
+    (only,) = subjects(Images(0))[:1]
+    raw = np.full((7, 3, SIZE, SIZE), -1.0)
+    raw[:, 0], raw[:, 1, 0] = 2, 5
+
+    def method(model, inputs, targets):
+        return raw[: len(inputs)] if channels else raw[: len(inputs), 1]
+
+    kept = attribute_regions({"m": method}, [only], masks, keep={only: [3]}, normalise=False)["m"].maps[only]
+    expected = np.zeros((1, SIZE, SIZE)) + 2 * channels
+    expected[:, 0] += 5
+    np.testing.assert_array_equal(kept, expected)
 
 
 @pytest.mark.parametrize("batch_size", [3, 100])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
-from typing import Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.printed import AsPrinted
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted
 
@@ -30,7 +31,7 @@ from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted
 ZERO = "importance is zero throughout"
 
 
-class CEM(ConceptMetric):
+class CEM(AsPrinted, ConceptMetric):
     """Concept existence metric: share of the `top_l` most important concepts that the image shows.
 
     Aysel et al. (2025), Equations 9 and 10. Concepts are ranked by *signed* importance for the explained
@@ -69,9 +70,9 @@ class CEM(ConceptMetric):
         *other* samples that show it (`functional.cem_gain`), in [-1, 1], over all samples of the call or of the updates
         that have a score. 0 is a model that names concepts without looking, however common they are.
     **quantus : Unpack[QuantusArguments]
-        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` would rank
-        negative contributions first, and no positive scaling changes a rank. The default aggregate is the mean of the
-        defined scores.
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: ``abs`` ranks by
+        magnitude, so that large negative contributions come first, and no positive scaling changes a rank. The default
+        aggregate is the mean of the defined scores.
 
     Raises
     ------
@@ -89,6 +90,9 @@ class CEM(ConceptMetric):
     reason to name it. The effect does not change if predictions stay: under a constant added to a concept's values and
     taken off the head's bias, one vector added to all rows of the head, or values times a factor and their weights
     divided by it. Weight, value and contribution do.
+
+    ``CEM.as_printed(...)`` is the paper's text: ``importance="contribution"``, ``abs=True`` (magnitude), all images.
+    The paper says magnitude of contributions only: by another importance pass ``abs=False`` too.
 
     Higher is better. An image that shows fewer than `top_l` concepts cannot reach 1. Chance, in ``records[-1].chance``,
     is the mean density of the labels of the images scored. Images explained for one class are not independent (by
@@ -122,6 +126,12 @@ class CEM(ConceptMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     needed = ("concept_labels",)
+    printed: ClassVar[Mapping[str, Any]] = {
+        "importance": "contribution",
+        "abs": True,
+        "gain": False,
+        "only_correct": False,
+    }
     # Each sample that is zero has its reason.
     zero_is_undefined = False
 
@@ -175,7 +185,8 @@ class CEM(ConceptMetric):
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return the scores, or the gains over the prevalence in all samples."""
         check_tops(self.top_l, rows.truth["concept_labels"].shape[1])
-        return concept_existence(rows, [self.importance], [self.top_l], self.only_correct, gain=self.gain)
+        settings: dict[str, Any] = {"gain": self.gain, "by_magnitude": [self.importance] if self.abs else ()}
+        return concept_existence(rows, [self.importance], [self.top_l], self.only_correct, **settings)
 
     def baselines(self, rows: ConceptPredictions) -> Sequence[MetricScores]:
         """Return the commonest concepts of all samples, and those of the true class, in place of the model's."""
@@ -202,14 +213,18 @@ def concept_existence(
     *,
     gain: bool = False,
     baseline: str = "",
+    by_magnitude: Collection[str] = (),
 ) -> MetricScores:
-    """Score CEM of E importances and T tops, or its gain; or of a baseline, which is another importance."""
+    """Score CEM of E importances and T tops, or its gain; or of a baseline, which is another importance.
+
+    Importances whose names are in `by_magnitude` rank regardless of their sign.
+    """
     shows, n, of_set = rows.truth["concept_labels"] > 0, len(rows), {"set": "correct" if only_correct else "all"}
     enters = rows.correct if only_correct else torch.ones(n, dtype=torch.bool)
     if baseline:
         kinds, ranked = [""], [*_ranked_baseline(rows, shows, max(tops), enters, baseline)]
     else:
-        ranked = [rows.ranked(kind, max(tops)) for kind in kinds]
+        ranked = [rows.ranked(kind, max(tops), by_magnitude=kind in by_magnitude) for kind in kinds]
     columns, first = [], []
     for order, largest in ranked:
         # The commonest concepts are named for every image, whatever they are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,12 @@ from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
+from quantus_concepts.metrics.host.printed import AsPrinted
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.metrics.host.scores import Counted, Counts, MetricScores, count_reasons
 
 
-class CGIM(ConceptMetric):
+class CGIM(AsPrinted, ConceptMetric):
     """Concept global importance metric: agreement of concept importance with what people say of the classes.
 
     Aysel et al. (2025), Equations 3 to 8: the cosine between A and V, for every concept over the classes or
@@ -78,6 +79,8 @@ class CGIM(ConceptMetric):
 
     Notes
     -----
+    ``CGIM.as_printed(...)`` is the paper's type 3: ``importance="contribution"``, cosine, correct images.
+
     Scores are in [-1, 1], higher is better. There is no chance value (``records[-1].chance`` is NaN): 0 is not what
     random directions reach. Type 3 is positive for any fitted head, random directions had .32 where it was
     measured; compare a score with its own distribution over random concept banks. NaN, counted in
@@ -104,6 +107,7 @@ class CGIM(ConceptMetric):
     of_samples = False
     sample_truth = ("labels",)
     class_concepts: np.ndarray
+    printed: ClassVar[Mapping[str, Any]] = {"importance": "contribution", "centred": False, "only_correct": True}
 
     def __init__(
         self,

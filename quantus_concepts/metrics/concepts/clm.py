@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, Unpack, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from quantus_concepts.metrics.host.looks import Look, Looked, Looking, named_by
 from quantus_concepts.metrics.host.metric import scores_of_samples
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
 from quantus_concepts.metrics.host.predictions import ConceptPredictions, Scored
+from quantus_concepts.metrics.host.printed import AsPrinted
 from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted, no_counts
 
@@ -200,7 +201,7 @@ def _specific_row(names: Sequence[str], own: int) -> int:
     return [name for name in names if name not in NOT_SPECIFIC].index(names[own])
 
 
-class CLM(ConceptMetric):
+class CLM(AsPrinted, ConceptMetric):
     """Concept location metric: does the most active region of a concept's map hold the concept's part?
 
     Aysel et al. (2025), Equation 11. The region is the ``alpha / 12`` of the image with the largest map values
@@ -259,6 +260,8 @@ class CLM(ConceptMetric):
 
     Notes
     -----
+    ``CLM.as_printed(...)`` ranks by the paper's ``importance="contribution"``; still signed, hidden parts left out.
+
     Higher is better. Chance, in ``records[-1].chance``: a place is hit by white noise in ``alpha / 12`` of the images,
     one of k places in 1 - (1 - alpha / 12)^k; NaN for a `threshold`, and for `specificity`, of which 0 is not chance.
     For "share" it is the share of the image that is marked. A real part is hit more often, whatever the map shows,
@@ -289,6 +292,7 @@ class CLM(ConceptMetric):
     evaluation_category = EvaluationCategory.LOCALISATION
     bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
+    printed: ClassVar[Mapping[str, Any]] = {"importance": "contribution", "specificity": False}
 
     def __init__(
         self,

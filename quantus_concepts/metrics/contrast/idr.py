@@ -49,6 +49,8 @@ class IDR(ReExplainingMetric):
 
     Notes
     -----
+    ``IDR.as_printed(...)`` is the paper's: ``normalise=False``, maps as they come.
+
     Higher is better. A random attribution scores 0.5.
 
     Examples

@@ -90,6 +90,8 @@ class IIR(ReExplainingMetric):
 
     Notes
     -----
+    ``IIR.as_printed(...)`` is the paper's: ``normalise=False``, maps as they come.
+
     Higher is better. There is no chance value: how far a random map changes depends on its grain.
 
     Examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Unpack
 
@@ -66,7 +67,10 @@ class MCS(ReExplainingMetric):
 
     Notes
     -----
-    Higher is better; in [-1, 1]. A random attribution scores 0, and so does any that does not look at the model.
+    ``MCS.as_printed(...)`` is the paper's: ``normalise=False``, maps as they come.
+
+    Higher is better; in [-1, 1], of raw maps in their units. A random attribution scores 0, and so does any that does
+    not look at the model.
 
     Examples
     --------
@@ -109,6 +113,8 @@ class MCS(ReExplainingMetric):
         A score of 0 says that the method sees no difference between them.
         """
         super().__init__(**quantus)
+        if not self.normalise:
+            self.bounds = (-math.inf, math.inf)
         check_module("contrast_model", contrast_model)
         self.contrast_model = contrast_model
         self.random_region = random_region

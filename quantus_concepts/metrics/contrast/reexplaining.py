@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,12 +30,13 @@ from quantus_concepts.metrics.host.explanations import FAILED, Explanations, no_
 from quantus_concepts.metrics.host.metric import AttributionMetric
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.predictions import Scored
+from quantus_concepts.metrics.host.printed import AsPrinted
 from quantus_concepts.metrics.host.record import OF_REGIONS
 
 UNMARKED = "masks are empty or full"
 
 
-class ReExplainingMetric(AttributionMetric):
+class ReExplainingMetric(AsPrinted, AttributionMetric):
     """Base of `MCS`, `IDR` and `IIR`: masks, correct predictions, and explanations that are computed again.
 
     Given explanations are not enough for these metrics: they explain another model or other images too, through
@@ -45,12 +47,15 @@ class ReExplainingMetric(AttributionMetric):
     Inside a `quantus_concepts.shared_passes` block predictions are shared by these metrics, by `Faithfulness` and by
     the calls of several explanation methods. Explanations are never shared: a method may draw at random.
 
+    ``as_printed(...)`` is the paper's: ``normalise=False``, maps as they come.
+
     An explanation that is zero everywhere is not a failure here: it says that nothing is important.
     """
 
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_is_undefined = False
     quantus_defaults = OF_REGIONS
+    printed: ClassVar[Mapping[str, Any]] = {"normalise": False}
     reads_correctness = True
     # The second thing that is explained, as the reasons name it.
     other_side: str

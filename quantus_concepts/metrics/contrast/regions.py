@@ -234,6 +234,7 @@ def attribute_regions(
     elsewhere: Mapping[Subject, MaskSource] | None = None,
     keep: Mapping[Subject, Sequence[int]] | None = None,
     batch_size: int = 64,
+    normalise: bool = True,
     display_progressbar: bool = False,
 ) -> dict[str, RegionAttributions]:
     """Explain every subject with every method once, and reduce each explanation to a number immediately.
@@ -258,6 +259,8 @@ def attribute_regions(
         Rows whose maps are returned, by subject; no other map is kept.
     batch_size : int
         Images that are explained together.
+    normalise : bool
+        Whether maps are scaled by `positive_percentile`, each by itself; without it they are only made positive.
     display_progressbar : bool
         Whether to show how many images are done.
 
@@ -295,7 +298,7 @@ def attribute_regions(
                     bar.update(len(rows))
                     if result.failure:
                         continue
-                    maps, failure = _explain(explain, subject, images, rows)
+                    maps, failure = _explain(explain, subject, images, rows, normalise=normalise)
                     inside = attribute_region(maps, failure, masks_here)
                     if inside.failure:
                         by_method[name] = _undefined_attributions(subjects, elsewhere, inside.failure)
@@ -310,13 +313,20 @@ def attribute_regions(
     return by_method
 
 
-def _explain(explain: Explainer, subject: Subject, images: Tensor, rows: list[int]) -> tuple[np.ndarray, str]:
-    """Return the normalised maps of some images, and "" or why there are none."""
+def _explain(
+    explain: Explainer, subject: Subject, images: Tensor, rows: list[int], *, normalise: bool
+) -> tuple[np.ndarray, str]:
+    """Return the maps of some images, normalised if asked for, and "" or why there are none."""
     # Copies, since a method may write into its inputs; and it may leave the model in another mode.
     inputs, classes = images.numpy().copy(), subject.labels[rows].numpy()
     with evaluation_mode(subject.model):
         raw, failure = call_explain_func(explain, subject.model, inputs, classes)
-    return (raw, failure) if raw.ndim not in (3, 4) else (positive_percentile(raw), failure)
+    if raw.ndim not in (3, 4):
+        return raw, failure
+    if normalise:
+        return positive_percentile(raw), failure
+    positive = np.maximum(raw, 0)
+    return positive[:, None] if raw.ndim == 3 else positive.sum(1, keepdims=True), failure
 
 
 def _undefined_attributions(

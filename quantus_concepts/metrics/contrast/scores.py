@@ -75,6 +75,7 @@ def score_contrasts(
     threshold: float = 0.1,
     seed: int = 0,
     batch_size: int = 64,
+    normalise: bool = True,
     per_image: bool = False,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:
@@ -109,6 +110,9 @@ def score_contrasts(
         Random seed of the random places of the masks whose MCS is the baseline of each method.
     batch_size : int
         Images that are explained together.
+    normalise : bool
+        Whether each map is scaled by itself, as by default in `MCS`; without it maps count as they come, as printed in
+        the paper (`MCS.as_printed`).
     per_image : bool
         Whether to return the scores of images rather than their means.
     display_progressbar : bool
@@ -140,6 +144,7 @@ def score_contrasts(
     regions = as_regions("masks", masks, every)
     moved = dict.fromkeys(mcs, random_regions(regions, len(mcs[0]), seed)) if mcs is not None else {}
     settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": display_progressbar}
+    settings["normalise"] = normalise
     by_method = attribute_regions(methods, every, regions, elsewhere=moved, **settings)
     logits = {subject: subject.logits(batch_size) for subject in every}
     overlooked = np.empty(0, dtype=bool)
@@ -175,7 +180,8 @@ def score_contrasts(
                 columns = {"method": method, "metric": name, **images, "score": scores}
                 parts.append(pd.DataFrame(columns | {"reason": first_reasons(reasons)}))
     table = pd.concat(parts, ignore_index=True)
-    return table if per_image else contrast_table(table, unconverged=int((~overlooked).sum()))
+    unconverged = int((~overlooked).sum())
+    return table if per_image else contrast_table(table, unconverged, normalise=normalise)
 
 
 def _regions(attributions: RegionAttributions, inside: Tensor) -> Regions:
@@ -201,12 +207,14 @@ def contrast_reasons(reasons: Sequence[str]) -> str:
     return "; ".join(f"{reason} ({count})" for reason, count in counts.items())
 
 
-def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
-    """Sum up scores of images: a row for each method and metric, with its interval."""
+def contrast_table(scores: pd.DataFrame, unconverged: int = 0, *, normalise: bool = True) -> pd.DataFrame:
+    """Sum up scores of images: a row for each method and metric, with its interval; raw maps bound no contrast."""
+    contrasts = {} if normalise else dict.fromkeys(("MCS", BASELINE), (-math.inf, math.inf))
+    bounds = BOUNDS | contrasts
     rows = []
     for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
         values = group["score"].to_numpy()
-        row = score_row(values, BOUNDS[str(metric)], None, method=method, metric=metric) | {
+        row = score_row(values, bounds[str(metric)], None, method=method, metric=metric) | {
             "reason": contrast_reasons(group["reason"]),
             "chance": CHANCE.get(str(metric), math.nan),
             "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,
@@ -261,6 +269,7 @@ def score_relative(
     *,
     seed: int = 0,
     batch_size: int = 64,
+    normalise: bool = True,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:
     """Score attribution methods by relative MCS over the commonality of a feature.
@@ -288,6 +297,9 @@ def score_relative(
         Random seed of the bootstrap.
     batch_size : int
         Images that are explained together.
+    normalise : bool
+        Whether each map is scaled by itself, as by default in `MCS`; without it maps count as they come, as printed in
+        the paper (`MCS.as_printed`).
     display_progressbar : bool
         Whether to show how many images are done.
 
@@ -313,6 +325,7 @@ def score_relative(
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
     regions = as_regions("masks", masks, subjects.values())
     settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": display_progressbar}
+    settings["normalise"] = normalise
     by_method = attribute_regions(methods, subjects.values(), regions, **settings)
     *levels, last = subjects
     logits = {k: subject.logits(batch_size) for k, subject in subjects.items()}

@@ -356,7 +356,7 @@ class ConceptPredictions(Rows):
             return ""
         return str(self.about.get("effect" if kind == "effect" else "zero", ""))
 
-    def ranked(self, kind: str, top: int) -> tuple[Tensor, Tensor]:
+    def ranked(self, kind: str, top: int, *, by_magnitude: bool = False) -> tuple[Tensor, Tensor]:
         """Return the first concepts (N, top), and the largest absolute importance (N,), NaN if one is."""
         most = max(top, min(KEPT_RANKS, self.shape[1]))
 
@@ -364,11 +364,11 @@ class ConceptPredictions(Rows):
             orders, largest = [], []
             for rows in self.chunks():
                 importance = self.naming(kind, rows)
-                orders.append(rank_concepts(importance, most).clone())
+                orders.append(rank_concepts(importance.abs() if by_magnitude else importance, most).clone())
                 largest.append(torch.linalg.vector_norm(importance, torch.inf, 1))
             return torch.cat(orders), torch.cat(largest)
 
-        order, norms = self.once(("ranked", kind, most), rank)
+        order, norms = self.once(("ranked", kind, most, by_magnitude), rank)
         return order[:, :top], norms
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:

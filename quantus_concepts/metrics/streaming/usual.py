@@ -36,6 +36,9 @@ class UsualMetrics:
         out those that not enough concepts have a part for.
     alphas : sequence of float
         Sizes of CLM's region in twelfths of the image.
+    by_magnitude : bool
+        Whether CEM ranks contributions regardless of their sign, as the paper prints it (`CEM.as_printed`); of weights
+        and values it does not say so.
 
     Raises
     ------
@@ -45,13 +48,14 @@ class UsualMetrics:
     Examples
     --------
     >>> from quantus_concepts.metrics import UsualMetrics
-    >>> UsualMetrics(top_l=[1], alphas=[3])
-    UsualMetrics(explanations=('weight', 'value', 'contribution', 'effect'), top_l=(1,), alphas=(3.0,))
+    >>> UsualMetrics(explanations=["value"], top_l=[1], alphas=[3])
+    UsualMetrics(explanations=('value',), top_l=(1,), alphas=(3.0,), by_magnitude=False)
     """
 
     explanations: Sequence[str] = IMPORTANCES
     top_l: Sequence[int] = (1, 3, 5)
     alphas: Sequence[float] = (1.0, 3.0, 6.0)
+    by_magnitude: bool = False
 
     def __post_init__(self) -> None:
         for name in ("explanations", "top_l", "alphas"):
@@ -116,6 +120,7 @@ class UsualMetrics:
             # Others than the default ones have to fit.
             check_tops(max(self.top_l), n)
             tops = self.top_l
+        printed = ("contribution",) if self.by_magnitude else ()
         found = []
         for only_correct in (False, True) if tops else ():
             others = [
@@ -123,7 +128,10 @@ class UsualMetrics:
                 for name in (col.CLASS_RECITAL, col.COMMONEST_CONCEPT)
                 if baselines
             ]
-            own, gain = (concept_existence(rows, kinds, tops, only_correct, gain=of) for of in (False, True))
+            own, gain = (
+                concept_existence(rows, kinds, tops, only_correct, gain=of, by_magnitude=printed)
+                for of in (False, True)
+            )
             found += [own, *others[:1], gain, *others[1:]]
         return [scores for scores in found if scores.fields]
 

@@ -21,4 +21,5 @@ def run(settings: Attribution, folder: RunFolder) -> None:
         folder.write("premises.csv", results.premises.to_csv(index=False))
         if len(results.layers):
             folder.write("tcav_layers.csv", results.layers.to_csv(index=False))
-        write_report(folder, results.frame, make_attribution_report(results, data=settings.data), results.details)
+        report = make_attribution_report(results, data=settings.data, as_printed=settings.as_printed)
+        write_report(folder, results.frame, report, results.details)

@@ -116,9 +116,16 @@ READING = {
     "scaled to [0, 1] by itself. Only images that every model concerned classifies correctly enter.",
 }
 
+#: The last of them as printed.
+RAW = (
+    "The mean of the map inside it. Only positive attributions count, in the units of the method: MCS is comparable "
+    "within a method, not between methods. Only images that every model concerned classifies correctly enter."
+)
 
-def make_attribution_report(results: Results, *, data: str) -> Report:
+
+def make_attribution_report(results: Results, *, data: str, as_printed: bool = False) -> Report:
     """Return the report of a run."""
+    printed = " As printed in the papers: maps have no scale of their own." if as_printed else ""
     frame, premises = results.frame, results.premises
     present = set(frame["metric"])
     compared = compare_methods(frame, results.images)
@@ -153,8 +160,8 @@ def make_attribution_report(results: Results, *, data: str) -> Report:
         Picture("methods", draw_methods(scores), "Every method with its 95 % interval; higher is better."),
         sections,
         lead="Models are trained so that one of object and scene provably does not matter to them. Images explained: "
-        f"{results.details['images explained']}.",
-        reading=READING,
+        f"{results.details['images explained']}.{printed}",
+        reading=READING | ({"Attribution of a region": RAW} if as_printed else {}),
         banner=f"The ground truth is not verified for {' and '.join(wrong)}: MCS and IDR rest on premises that do not "
         "hold (first table). A method that scores low here may be right."
         if wrong

@@ -123,6 +123,7 @@ class Attribution(Settings):
     ] = None
     threshold: Annotated[float, _metric("Relative change that counts in IIR.", min=0)] = 0.1
     tolerance: Annotated[float, _metric("Logit distance up to which a patch counts.", min=0)] = 0.05
+    as_printed: Annotated[bool, _metric("Maps as they come, with no scale of their own, as the paper prints.")] = False
     relative: Annotated[bool, _metric("Train ten more models, for the relative contrast.")] = False
     common_object: Annotated[str | None, _metric("The common feature.")] = None
     target_scene: Annotated[str | None, _metric("The scene that always has it.")] = None

@@ -68,6 +68,7 @@ class Shared(TypedDict):
 
     batch_size: int
     seed: int
+    normalise: bool
     display_progressbar: bool
 
 
@@ -82,13 +83,15 @@ class Scoring:
     def common(self) -> Shared:
         """What `score_contrasts` and `score_relative` take."""
         settings = self.settings
-        return Shared(batch_size=settings.batch_size, seed=settings.seed, display_progressbar=settings.progress)
+        shown, raw = settings.progress, settings.as_printed
+        return Shared(batch_size=settings.batch_size, seed=settings.seed, normalise=not raw, display_progressbar=shown)
 
     @property
     def key(self) -> dict[str, object]:
         """What every score depends on."""
         settings = self.settings
-        return {"methods": methods_text(settings), **settings.of_methods, "device": str(settings.place)}
+        key = {"methods": methods_text(settings), **settings.of_methods, "device": str(settings.place)}
+        return key | ({"maps": "raw"} if settings.as_printed else {})
 
 
 class ExplainedImage(NamedTuple):
@@ -288,7 +291,8 @@ def score_absolute(
         "patches": f"{int(patches.converged.sum())} of {n_patches} converged; median logit distance "
         f"{100 * distance:.1f} % of the logits' norm, median size {size:.0f} (of pixels from 0 to 255)",
     }
-    table = contrast_table(scores, unconverged=int((~patches.converged).sum()))
+    unconverged = int((~patches.converged).sum())
+    table = contrast_table(scores, unconverged, normalise=not scoring.settings.as_printed)
     galleries = {metric: make_gallery(metric, pair, scores, test, scoring) for metric, pair in pairs.items()}
     return scores, table, galleries, details
 

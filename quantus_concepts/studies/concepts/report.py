@@ -135,6 +135,7 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
     optional = {*MODELS, PLAIN, UNTRAINED, *BASELINES, *CEM_BASELINES, *CGIM_BASELINES, "paper"}
     n_seeds = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     banks = f"{settings.random_banks} random banks for each"
+    printed = "; as printed in the papers" if settings.as_printed else ""
     return Report(
         "Are the concepts real, present, and in the right place?",
         verdicts(rows, observed, whose),
@@ -146,7 +147,7 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
             f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place[0] else ''}.",
         ),
         sections,
-        lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {banks}.",
+        lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {banks}{printed}.",
         reading={name: text for name, text in READING.items() if name in used or name not in optional},
         links={"concept explorer": "explore.html"} if settings.explore else {},
         subject=f"{POST_HOC} of {collected.name}",

@@ -23,7 +23,7 @@ from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.fingerprints import fingerprint_of
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer, linear_part
-from captum_concepts.models.heads import fit_logistic
+from captum_concepts.models.heads import fit_elastic_net, fit_logistic
 from captum_concepts.models.interventions import Levels
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.support.running import progress, to_model
@@ -60,6 +60,7 @@ from quantus_concepts.painted.subject import (
     POST_HOC,
     RANDOM,
     TRADITIONAL,
+    HeadFit,
     bank_model,
     fit_random_models,
     folded_batches,
@@ -153,16 +154,18 @@ class Seed:
             self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
             train_set = self._embed_parts(backbone)
         banks = data.concept_names, data.n_classes, settings.values
-        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed)
+        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed, self._fit_head)
         bank = fit_bank(settings, train_set, data.concept_names, seed)
         if bank.weak:
             self.folder.note(
                 f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable "
                 "from chance on images held back, and say little."
             )
-        models[POST_HOC] = post_hoc = bank_model(backbone, bank, train_set, data.n_classes, settings.values)
+        models[POST_HOC] = post_hoc = bank_model(
+            backbone, bank, train_set, data.n_classes, settings.values, self._fit_head
+        )
         # On the same features: no further pass of the backbone.
-        others = bank, train_set, data.n_classes, settings.other_values
+        others = bank, train_set, data.n_classes, settings.other_values, self._fit_head
         models[values_name(settings.other_values)] = bank_model(backbone, *others)
         if data.has_oracle:
             models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.place)
@@ -332,7 +335,13 @@ class Seed:
 
     @property
     def _usual(self) -> UsualMetrics:
-        return UsualMetrics(top_l=[top for top in TOPS if top <= len(self.data.concept_names)])
+        tops = [top for top in TOPS if top <= len(self.data.concept_names)]
+        return UsualMetrics(top_l=tops, by_magnitude=self.settings.as_printed)
+
+    @property
+    def _fit_head(self) -> HeadFit:
+        """What fits the heads of the model and of its random banks; as printed, that of the authors' release."""
+        return partial(fit_elastic_net, seed=self.seed) if self.settings.as_printed else fit_logistic
 
     def _levels(self) -> dict[str, Tensor]:
         """Return the values of absent and present concepts (2, L) of models and random banks, for interventions."""
@@ -396,7 +405,7 @@ class Seed:
 
         def fit(train: Embeddings, number: int) -> PostHocCBM:
             bank = fit_bank(self.settings, train, data.concept_names, number)
-            return bank_model(nn.Identity(), bank, train, data.n_classes, self.settings.values)
+            return bank_model(nn.Identity(), bank, train, data.n_classes, self.settings.values, self._fit_head)
 
         rows = shuffled_rows(
             fitted.train_set,
@@ -443,7 +452,7 @@ class Seed:
         for strength, count in progress(SETTINGS, "settings", show=self.settings.progress):
             changed = replace(self.settings, C=strength, n_pos=count, n_neg=count)
             layer = ConceptLayer(fit_bank(changed, train_set, data.concept_names, self.seed), values)
-            head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
+            head = self._fit_head(layer(train_set.features), train_set.labels, data.n_classes)
             predicted = head_classes(head, layer(self.test_features))
             item = setting_name(strength, count)
             rows += self._accuracy(predicted, POST_HOC, item_kind="setting", item=item)

@@ -44,6 +44,10 @@ _MODEL = (
     "CBM, VLG-CBM, post-hoc CBM, DN-CBM or CBM. May be given several times."
 )
 _EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
+_PRINTED = (
+    "What the papers print: raw values (--values has no effect), CEM by the magnitude of contributions, and heads with "
+    "an elastic net, as in the release of post-hoc CBM."
+)
 _STRENGTH = "Regularisation of the SVM."
 _file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=kit.MANY)
 
@@ -86,6 +90,7 @@ class Concepts(Settings):
         "margin"
     )
     random_banks: Annotated[int, _bank(min=N_BANKS, max=kit.MANY, help="Number of random banks (baseline).")] = N_BANKS
+    as_printed: Annotated[bool, _bank("--as-printed", help=_PRINTED)] = False
     interventions: Annotated[bool, _bank(help="Accuracy while people correct concepts.")] = True
     sweep: Annotated[bool, _bank(help="Try other C and numbers of images (Table 3).")] = True
     backbone: Annotated[list[str] | None, _network(help=_BACKBONE)] = None
@@ -109,6 +114,10 @@ class Concepts(Settings):
     progress: kit.Progress = True
     out: kit.Out = None
     overwrite: kit.Overwrite = False
+
+    def __post_init__(self) -> None:
+        if self.as_printed:
+            object.__setattr__(self, "values", "raw")
 
     @property
     def specs(self) -> list[str]:

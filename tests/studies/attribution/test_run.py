@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -116,6 +117,36 @@ def test_methods_of_the_users_own_beside_what_fails_with_models_of_an_earlier_ru
     file.write_text(file.read_text() + "\nmore = 1\n")
     assert run(arguments) == 2
     assert "holds another run" in capsys.readouterr().err
+
+
+def test_as_printed_maps_have_no_scale_of_their_own(recorded: Path, tmp_path: Path) -> None:
+    file = tmp_path / "methods.py"
+    file.write_text(
+        "from captum_concepts import build_method\n\n\ndef gradient(model, inputs, targets, **more):\n"
+        "    return build_method('vanilla gradient')(model, inputs, targets)\n\n\n"
+        "def thousandfold(model, inputs, targets, **more):\n    return 1000 * gradient(model, inputs, targets)\n"
+    )
+    methods = f"{file}:gradient,{file}:thousandfold"
+    arguments = [*RECORDED, "--models", str(recorded / "cache"), "--methods", methods, "--no-tcav"]
+    values = {}
+    for how in ([], ["--as-printed"]):
+        out = tmp_path / ("printed" if how else "ours")
+        assert run([*arguments, *how, "--out", str(out)]) == 0
+        table, page = read(out)
+        assert ("As printed in the papers" in page) == bool(how)
+        for metric in ("MCS", "robustness", "IDR"):
+            of = [
+                table[(table.method == f"{file}:{name}") & (table.metric == metric)]
+                for name in ("gradient", "thousandfold")
+            ]
+            values[bool(how), metric] = [part.value.to_numpy() for part in of]
+    for metric in ("MCS", "robustness"):
+        one, thousand = values[False, metric]
+        np.testing.assert_allclose(thousand, one, rtol=1e-4)
+        one, thousand = values[True, metric]
+        np.testing.assert_allclose(thousand, 1000 * one, rtol=1e-4)
+        assert np.abs(thousand).max() > 0
+    np.testing.assert_array_equal(*values[True, "IDR"])
 
 
 def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(

@@ -180,6 +180,41 @@ def test_weights_layer_and_normalisation_of_the_users_choice(tmp_path):
     assert "there is no CLM" in page
 
 
+def test_as_printed_changes_the_values_the_head_and_the_order_of_concepts():
+    assert Concepts(as_printed=True) == Concepts(as_printed=True, values="raw")
+    few = (
+        "--painted n_train=60,n_test=18,n_classes=3,n_concepts=8 --image-size 32 --epochs 1 --n-pos 10 --n-neg 10 "
+        "--seeds 1 --no-sweep --no-interventions --precision float32 --no-progress --device cpu"
+    )
+    tables = {}
+    for how in ("--values raw", "--as-printed"):
+        assert run(f"{few} {how} --out {how[2:5]}") == 0
+        table = pd.read_csv(f"{how[2:5]}/results.csv", keep_default_na=False)
+        tables[how] = table.set_index([*table.columns.difference(["value", "low", "high", "n", "undefined", "chance"])])
+        assert ("as printed in the papers" in Path(f"{how[2:5]}/report.html").read_text("utf-8")) == (
+            how != "--values raw"
+        )
+
+    def changed(**of):
+        """Tell whether some of the values are others as printed."""
+        raw, printed = (
+            [row.value for row in table.reset_index().itertuples() if all(getattr(row, k) == v for k, v in of.items())]
+            for table in tables.values()
+        )
+        assert len(raw) == len(printed) > 0
+        return raw != printed
+
+    post_hoc, everywhere = {"model": "post-hoc CBM"}, {"metric": "CEM", "set": "all", "baseline": ""}
+    assert not changed(**post_hoc, metric="concept AUC")
+    # The order alone.
+    assert changed(model="oracle", **everywhere, explanation="contribution")
+    assert not changed(model="oracle", **everywhere, explanation="weight")
+    # The head alone.
+    for model in ("post-hoc CBM", "random directions", "post-hoc CBM, margin values"):
+        assert changed(model=model, metric="CGIM", explanation="weight", item="")
+    assert not changed(model="traditional CBM", metric="CGIM", explanation="weight", item="")
+
+
 def test_the_official_cub_layout_with_the_papers_numbers_beside_ours(tmp_path):
     root = write_cub(tmp_path)
     Path("network.py").write_text(NETWORK)
