@@ -87,8 +87,11 @@ def test_every_difference_has_an_interval_and_a_verdict_that_agrees(name: str, g
             keys = list(table.columns[: table.columns.get_loc(column)])
             means = table[table[column].isin(["first", "second"])].pivot(index=keys, columns=column, values="value")
             for row in rows.to_dict("records"):
-                first, second = means.loc[tuple(row[other] for other in keys), ["first", "second"]]
-                assert row["value"] == pytest.approx(first - second, abs=1e-9)
+                place = tuple(row[other] for other in keys)
+                # CGIM is compared over the classes that both models have, so that its two numbers are not shown.
+                if not str(place[0]).startswith("CGIM correlation"):
+                    first, second = means.loc[place, ["first", "second"]]
+                    assert row["value"] == pytest.approx(first - second, abs=1e-9)
                 low, high = DIFFERENCES.get(row["verdict"], (-np.inf, np.inf))
                 assert low <= row["low"]
                 assert row["high"] <= high

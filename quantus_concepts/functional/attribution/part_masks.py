@@ -240,7 +240,7 @@ def region_scores(maps: Numbers, masks: Numbers) -> RegionScores:
         values = values - values.amin(1, keepdim=True)
         # A map that is the same everywhere names every pixel alike.
         values = values.masked_fill(~values.any(1, keepdim=True), 1)
-        last = values.topk(int(n_marked.max()), 1).values.gather(1, n_marked - 1)
+        last = values.sort(1, descending=True).values.gather(1, n_marked - 1)
         named, largest = (values >= last) & (values > 0), values == values.amax(1, keepdim=True)
         inside = marked.to(exact)
         found[0, rows] = ((named & marked).sum(1).to(exact) / (named | marked).sum(1)).to(found.dtype)

@@ -29,7 +29,7 @@ def monosemanticity(activations: Numbers, embeddings: Numbers) -> Tensor:
     Returns
     -------
     Tensor
-        (L,) in [-1, 1] of float64, on the device of `activations`: 1 where all images that activate a concept have the
+        (L,) in [-1, 1] of the dtype of `activations` (float32 for narrower ones): 1 where all images that activate a concept have the
         same embedding. Chance is the mean cosine of all pairs of images, which is not 0. NaN for a concept that is the
         same in all images or is not finite, and where fewer than two images are above its smallest activation.
 
@@ -45,8 +45,8 @@ def monosemanticity(activations: Numbers, embeddings: Numbers) -> Tensor:
     >>> monosemanticity(activations, [[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
     [1.0, 0.0]
     """
-    values = to_floats("activations", activations)
-    values = values.to(widest_float(values.device))
+    given = to_floats("activations", activations)
+    values = given.to(widest_float(given.device))
     units = to_units("embeddings", embeddings).to(values)
     check_axes(activations=(values, "N L"), embeddings=(units, "N e"))
     low, high = (values.amin(0), values.amax(0)) if len(values) else values.new_zeros(2, values.shape[1])
@@ -55,7 +55,8 @@ def monosemanticity(activations: Numbers, embeddings: Numbers) -> Tensor:
     pairs = scaled.sum(0).square() - squares
     likeness = ((scaled.T @ units).square().sum(1) - squares) / pairs
     # Rounding may leave a little of the pairs of a single image, and a mean of cosines a little above 1.
-    return likeness.clamp(-1, 1).masked_fill((scaled > 0).sum(0) < 2, torch.nan)
+    likeness = likeness.clamp(-1, 1).masked_fill((scaled > 0).sum(0) < 2, torch.nan)
+    return likeness.to(torch.promote_types(given.dtype, torch.float32))
 
 
 def to_units(name: str, embeddings: Numbers) -> Tensor:
