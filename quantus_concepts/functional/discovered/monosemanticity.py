@@ -29,9 +29,10 @@ def monosemanticity(activations: Numbers, embeddings: Numbers) -> Tensor:
     Returns
     -------
     Tensor
-        (L,) in [-1, 1] of the dtype of `activations` (float32 for narrower ones): 1 where all images that activate a concept have the
-        same embedding. Chance is the mean cosine of all pairs of images, which is not 0. NaN for a concept that is the
-        same in all images or is not finite, and where fewer than two images are above its smallest activation.
+        (L,) in [-1, 1] of the dtype of `activations` (float32 for narrower ones): 1 where all images that activate a
+        concept have the same embedding. Chance is the mean cosine of all pairs of images, which is not 0. NaN for a
+        concept that is the same in all images or is not finite, and where fewer than two images are above its smallest
+        activation.
 
     Raises
     ------
