@@ -23,8 +23,7 @@ from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.explanations import Explanations
 from quantus_concepts.metrics.host.model import IMPORTANCES
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
-from quantus_concepts.metrics.host.printed import AsPrinted
-from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.record import AsPrinted, QuantusArguments
 from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted
 
 #: Why a sample ranks no concept.

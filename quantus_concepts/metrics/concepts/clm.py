@@ -40,8 +40,7 @@ from quantus_concepts.metrics.host.looks import Look, Looked, Looking, named_by
 from quantus_concepts.metrics.host.metric import scores_of_samples
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
 from quantus_concepts.metrics.host.predictions import ConceptPredictions, Scored
-from quantus_concepts.metrics.host.printed import AsPrinted
-from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.metrics.host.record import AsPrinted, QuantusArguments
 from quantus_concepts.metrics.host.scores import Counts, MetricScores, counted, no_counts
 
 MASK_HITS = ("centre", "share")

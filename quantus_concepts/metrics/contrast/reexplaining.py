@@ -30,8 +30,7 @@ from quantus_concepts.metrics.host.explanations import FAILED, Explanations, no_
 from quantus_concepts.metrics.host.metric import AttributionMetric
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.predictions import Scored
-from quantus_concepts.metrics.host.printed import AsPrinted
-from quantus_concepts.metrics.host.record import OF_REGIONS
+from quantus_concepts.metrics.host.record import OF_REGIONS, AsPrinted
 
 UNMARKED = "masks are empty or full"
 
