@@ -47,10 +47,10 @@ NO_FIGURES: dict[str, Any] = {
 }
 
 
-def few_random_models(*arguments: Any) -> Any:
+def few_random_models(*arguments: Any, **named: Any) -> Any:
     """Make four of the random banks."""
     *more, count, seed = arguments
-    return fit_random_models(*more, min(count, 4), seed)
+    return fit_random_models(*more, min(count, 4), seed, **named)
 
 
 def few_steps(*arguments: Any, **named: Any) -> Any:

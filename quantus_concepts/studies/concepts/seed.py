@@ -154,7 +154,7 @@ class Seed:
             self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
             train_set = self._embed_parts(backbone)
         banks = data.concept_names, data.n_classes, settings.values
-        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed, self._fit_head)
+        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed, fit_head=self._fit_head)
         bank = fit_bank(settings, train_set, data.concept_names, seed)
         if bank.weak:
             self.folder.note(
