@@ -36,11 +36,13 @@ class Hidden(Look):
 
     reads: tuple[str, ...] = ("points", "without")
     parts: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=int))
+    #: Names the truth that is bound.
+    bound_name: str = ""
 
     @property
     def name(self) -> str:
         """What rows call it."""
-        return f"hidden parts{named_by(self.parts, *self.bound.values())}"
+        return f"hidden parts{named_by(self.parts)}{self.bound_name}"
 
     def see(self, looking: Looking) -> Looked:
         """Compare the concept values of some images with those of the same images without each part."""
@@ -142,6 +144,8 @@ class Locality(ConceptMetric):
         super().__init__(**quantus)
         self.part_of_concept = to_parts("part_of_concept", part_of_concept)
         self._bind(points=points, without=without)
+        # Once: images without their parts are many.
+        self._bound_name = named_by(*self.bound_truth.values())
 
     def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return places (N, P, Q, 2) or images (N, P, C, H, W), or raise."""
@@ -164,7 +168,7 @@ class Locality(ConceptMetric):
 
     def look(self) -> Hidden:
         """Return what has to be seen of the model while it is there."""
-        return Hidden(bound=self.bound_truth, parts=self.part_of_concept)
+        return Hidden(bound=self.bound_truth, bound_name=self._bound_name, parts=self.part_of_concept)
 
     def missing(self, rows: ConceptPredictions) -> str:
         """Return the name of what rows have to have and lack, "" for nothing."""
