@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -181,3 +181,13 @@ class _SelectedConcepts(ConceptDataset):
         """Return one sample of the data set, with these concepts."""
         sample = self.dataset[index]
         return sample._replace(concepts=sample.concepts[self.columns])
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what a data set may have of its images, which the choice of concepts leaves as it is."""
+        # Whatever else a data set has may count concepts, as the argument `concept` of part masks does.
+        if name in ("images", "load_mask"):
+            return getattr(self.dataset, name)
+        if name == "part_masks":
+            part_masks = getattr(self.dataset, name)
+            return lambda index, touched=False: part_masks(index, touched=touched)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

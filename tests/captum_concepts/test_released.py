@@ -274,6 +274,13 @@ def test_a_folder_with_one_file_is_that_file(cases: dict[str, w.Case], backbone:
         )
 
 
+def test_a_folder_of_folders_names_them(cases: dict[str, w.Case], backbone: nn.Sequential, tmp_path: Path) -> None:
+    for name in ("birds", "cars"):
+        w.label_free(tmp_path / "saved_models" / name)
+    with pytest.raises(ValueError, match=r"saved_models holds no .* folders in it do: \S*birds, \S*cars\. Pass one"):
+        load_released(tmp_path / "saved_models", backbone)
+
+
 def test_the_errors_of_load_name_it(cases: dict[str, w.Case], backbone: nn.Sequential) -> None:
     for kind in (BottleneckCBM, PostHocCBM, ResidualCBM):
         for name in ("label_free", "pcbm", "cbm_joint"):

@@ -349,6 +349,7 @@ def test_undefined_with_a_reason(bank):
         ("labels", {"head": linear(PLANTED), "labels": [0, 1]}),
         ("labels", {"head": linear(PLANTED), "labels": [K + 1] * N}),
         ("images", {"images": IMAGES * torch.nan}),
+        ("`head` .* behind `backbone` .* RuntimeError", {"head": nn.Conv2d(3, 2, 1)}),
     ],
 )
 def test_wrong_input_is_refused(message, changed, bank):

@@ -46,6 +46,12 @@ def find_format(reading: Reading) -> Format:
     for each in FOLDERS:
         if reading.matching(each.known_by):
             return each
+    known = {
+        path.parent for path in reading.files.values() if any(re.fullmatch(f.known_by, path.name) for f in FOLDERS)
+    }
+    if known:
+        shown = list_some(sorted(map(str, known)))
+        raise reading.error(f"holds no released model by itself, but folders in it do: {shown}. Pass one as `path`")
     reading.path = reading.only_file()
     reading.found = found = read_objects(reading.path)
     names: set[str] = set()

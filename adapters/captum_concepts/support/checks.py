@@ -219,7 +219,8 @@ def match_names(name: str, names: Names, expected: Names, noun: str) -> list[int
         raise ValueError(
             f"Expected argument `{name}` to have the {noun} {known[:3]}, ..., by their names, but {len(missing)} of "
             f"{len(known)} are not there: {missing[:3]}, among {given[:3]} and others.{twice} Give both the same names "
-            f"(`bank.rename` renames a bank's concepts), or leave the names of one out."
+            "(`bank.rename` renames a bank's concepts, and `load_released` takes `names` and `class_names`), or leave "
+            "the names of one out."
         )
     return [place_of[item] for item in known]
 

@@ -18,7 +18,7 @@ from captum_concepts.support.running import warn_user
 from quantus_concepts.datasets.base import SPLITS, check_test_share
 from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
 from quantus_concepts.datasets.birds.concept_folder import ConceptTable, class_shares, draw_training
-from quantus_concepts.datasets.folders import as_number, check_there, inside
+from quantus_concepts.datasets.folders import IMAGE_SUFFIXES, as_number, check_there, inside
 from quantus_concepts.datasets.tables import MAX_CELLS, TextTable, read_columns, read_header
 from quantus_concepts.datasets.transforms import Transform
 
@@ -328,7 +328,8 @@ def _spread(table: TextTable, columns: Sequence[str]) -> tuple[list[str], np.nda
             for row, cell in enumerate(cells):
                 if cell and truth[cell] not in (0, 1):
                     expected = (
-                        f"0, 1 or nothing in column {quote(column)}, or texts alone (else leave it out of `concepts`),"
+                        f"0, 1 or nothing in column {quote(column)}, or texts alone (else leave it out of `concepts`, "
+                        "or of the table),"
                     )
                     raise table.bad_row(row, expected, cell)
             names.append(column)
@@ -339,6 +340,11 @@ def _spread(table: TextTable, columns: Sequence[str]) -> tuple[list[str], np.nda
                 f"{table.path}: expected at most {MAX_VALUES} different texts of at most {MAX_LENGTH} characters in "
                 f"column {quote(column)} but got {len(texts)}, such as {quote(max(texts, key=len))}. Name the columns "
                 "of concepts in `concepts`."
+            )
+        if all(text.lower().endswith(IMAGE_SUFFIXES) for text in texts):
+            raise ValueError(
+                f"{table.path}: expected texts that describe images in column {quote(column)} but got names of images, "
+                f"such as {quote(texts[0])}. Name the columns of concepts in `concepts`, or leave it out of the table."
             )
         for text in texts:
             names.append(f"{column}::{text}")

@@ -63,7 +63,13 @@ class Classifier:
     def __init__(self, head: nn.Module, embeddings: Tensor, labels: Numbers | None) -> None:
         self.head, self.linear, self.embeddings = head, linear_part(head), embeddings
         self.centred = embeddings - embeddings.mean(0)
-        self.start = self.logits(embeddings)
+        try:
+            self.start = self.logits(embeddings)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise ValueError(
+                f"Expected argument `head` to map embeddings (N, d) = {tuple(embeddings.shape)} to logits (N, K), as "
+                f"the part of the network behind `backbone` does, but it raised {type(error).__name__}: {error}"
+            ) from error
         check_axes(embeddings=(embeddings, "N d"), logits=(check_logits(self.start), "N K"))
         check_finite("head", self.start)
         self.labels = self.start.argmax(1) if labels is None else to_class_tensor("labels", labels).cpu()

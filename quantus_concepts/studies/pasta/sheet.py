@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from captum_concepts.support.files import printable
+from captum_concepts.support.files import printable, quote
 from captum_concepts.support.running import progress as bar
 from captum_concepts.texts import readable_name
 from quantus_concepts.datasets.ratings.explanation_files import (
@@ -22,7 +22,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable_files,
 )
-from quantus_concepts.datasets.ratings.explanations import MapExplanation, question_named
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation, question_named
 from quantus_concepts.datasets.ratings.table import EXPLANATIONS, IMAGES, WORDINGS
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.pasta.cards import MEGABYTE, RATING_PAGE, Gallery, encode_image, shown_picture
@@ -47,7 +47,12 @@ def page_questions(text: str | None, changes: Mapping[str, Path | None]) -> tupl
     if not questions:
         raise ValueError("Expected `--questions` to name at least one question but got none.")
     for name in questions:
-        question_named(name)
+        if name not in QUESTIONS:
+            raise ValueError(
+                f"Expected `--questions` to be some of {', '.join(QUESTIONS)} but got {quote(name)}. The page asks the "
+                "paper's questions alone; votes on your own, collected elsewhere, are a CSV file that "
+                "`pasta train --data` reads."
+            )
         if name in CHANGES and changes[name] is None:
             raise ValueError(
                 f"{name} asks how the explanation changed: give the folder of the perturbed images and their "

@@ -260,6 +260,7 @@ def test_masks_go_the_way_of_the_image(tmp_path: Path) -> None:
     expected[:, :4, 6:10] = 1  # twice as large, mirrored
     torch.testing.assert_close(data.load_mask(0), expected)
     assert data.load_mask(0).shape[1:] == data[0].image.shape[1:]
+    torch.testing.assert_close(data.select("red").load_mask(0), expected)
     with pytest.raises(IndexError, match="`index`"):
         data.load_mask(1)
     with pytest.raises(TypeError, match="`transform`"):
@@ -305,6 +306,14 @@ def test_many_texts_are_notes(write) -> None:
     lines = [f"cat/{i}.png,cat,1,note {i},train" for i in range(101)]
     with pytest.raises(ValueError, match=r"at most 100 different texts .* column 'shape' but got 101.*`concepts`"):
         ConceptCSV(write([ROWS[0], *lines]))
+
+
+def test_other_image_files_are_no_concepts(write) -> None:
+    # Derm7pt has two photographs of each case; with few rows their names would be a concept each.
+    table = write([ROWS[0].replace("shape", "clinic"), "cat/0.png,cat,1,a/0.PNG,train", "dog/0.png,dog,0,,train"])
+    with pytest.raises(ValueError, match=r"in column 'clinic' but got names of images, such as 'a/0\.PNG'.*`concepts`"):
+        ConceptCSV(table)
+    assert ConceptCSV(table, concepts="red").concept_names == ["red"]
 
 
 @pytest.mark.parametrize(

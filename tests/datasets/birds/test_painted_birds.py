@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -245,3 +246,16 @@ def test_images_and_concepts_that_there_are_not():
         for call in (birds.substitute, birds.part_masks):
             with pytest.raises(ValueError, match="`concept`"):
                 call(0, concept)
+
+
+def test_a_selection_of_concepts_has_the_images_and_their_parts() -> None:
+    birds = PaintedBirds(2, image_size=32, n_classes=2, n_concepts=4)
+    some = birds.select([3, 1])
+    assert torch.equal(some.images([1]), birds.images([1]))
+    assert torch.equal(some.select([0]).part_masks(1, touched=True), birds.part_masks(1, touched=True))
+    # A concept's number would be another's.
+    with pytest.raises(TypeError, match="concept"):
+        some.part_masks(1, concept=0)
+    for name in ("load_mask", "substitute"):
+        assert not hasattr(some, name)
+    assert pickle.loads(pickle.dumps(some)).concept_names == some.concept_names

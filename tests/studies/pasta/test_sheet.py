@@ -14,7 +14,7 @@ def test_questions_about_change_need_what_they_ask_about(tmp_path):
     without, light = {"Q5": None, "Q6": None}, {"Q5": tmp_path, "Q6": None}
     with pytest.raises(ValueError, match=r"Q6 asks how .* with --strong"):
         page_questions("Q1,Q6", without)
-    with pytest.raises(ValueError, match="Q9"):
+    with pytest.raises(ValueError, match=r"`--questions` .* got 'Q9'\. .* your own, .* `pasta train --data`"):
         page_questions("Q9", without)
     with pytest.raises(ValueError, match="at least one question"):
         page_questions(" , ", without)
