@@ -225,8 +225,8 @@ def large() -> None:
     for size, few in (
         (Size(1_300_000, 700, 1000), 4000),
         (Size(50_000, 40_000, 1000), 250),
-        (Size(50_000, 1000, 1000, 39), 250),
-        (Size(1_300_000, 700, 1000, 39), 250),
+        # Memory of banks grows until a chunk is full.
+        (Size(1_300_000, 700, 1000, 39), 2000),
     ):
         low, high = (cost(replace(size, images=n)) for n in (few, 2 * few))
 
