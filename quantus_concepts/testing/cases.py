@@ -138,7 +138,8 @@ def drawn_call() -> Keywords:
     rng, random = np.random.default_rng(0), torch.Generator().manual_seed(0)
     images = rng.random((N, 3, SIZE, SIZE), dtype=np.float32)
     with torch.random.fork_rng([]):
-        torch.manual_seed(0)
+        # `torch.manual_seed` would seed the generators of other devices too, which are not kept here.
+        torch.default_generator.manual_seed(0)
         features = nn.Sequential(nn.Conv2d(3, 6, 3, stride=3), nn.BatchNorm2d(6), nn.ReLU())
         head = nn.Linear(N_CONCEPTS, N_CLASSES)
     bank = ConceptBank(torch.randn(N_CONCEPTS, 6, generator=random), names=NAMES)

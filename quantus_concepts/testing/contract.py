@@ -245,7 +245,7 @@ def random_numbers(case: MetricCase) -> None:
     with torch.random.fork_rng([]):
         state = np.random.get_state()  # noqa: NPY002
         try:
-            torch.manual_seed(1)
+            torch.default_generator.manual_seed(1)
             np.random.seed(1)  # noqa: NPY002
             first = metric(**case.keywords)
         finally:
@@ -435,6 +435,8 @@ def parametrize_with_metrics(metrics: Iterable[QuantusMetric | MetricCase]) -> A
     ------
     ImportError
         If pytest is not installed.
+    RuntimeError
+        Under ``python -O``, which leaves assertions out, and the laws are assertions.
     TypeError
         If it holds anything else, such as a class.
     ValueError
@@ -450,6 +452,8 @@ def parametrize_with_metrics(metrics: Iterable[QuantusMetric | MetricCase]) -> A
     """
     import pytest
 
+    if not __debug__:
+        raise RuntimeError("The laws are assertions, which `python -O` leaves out: run the tests without it.")
     params = []
     for each in metrics:
         case = each if isinstance(each, MetricCase) else MetricCase(each)

@@ -28,6 +28,7 @@ from quantus_concepts.metrics import (
     OracleHead,
     SparseHeadAccuracy,
 )
+from quantus_concepts.metrics.concepts.accuracy import right_concepts
 from quantus_concepts.metrics.concepts.locations import first_with_part
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
 from quantus_concepts.metrics.host.looks import Looked, Looking
@@ -109,14 +110,18 @@ def accuracy(rows: ConceptPredictions) -> float:
 
 def concept_accuracy(rows: ConceptPredictions) -> float:
     """Return the share of concepts that are rightly present or absent."""
-    present = cast(Tensor, rows.values) >= thresholds(rows)
-    return float((present == (rows.truth["concept_labels"] > 0)).float().mean())
+    return nanmean(right_concepts(from_thresholds(rows)).numpy())
+
+
+def from_thresholds(rows: ConceptPredictions) -> ConceptPredictions:
+    """Return the rows with values counted from their thresholds."""
+    return replace(rows, values=cast(Tensor, rows.values) - thresholds(rows), threshold=0.0)
 
 
 def oracle(rows: ConceptPredictions, score: str) -> float:
     """Return a score of the oracle head, of values counted from their thresholds."""
     metric = OracleHead(rows.tables["class_concepts"], score, threshold=0.0)
-    return score_world(metric, replace(rows, values=cast(Tensor, rows.values) - thresholds(rows)))
+    return score_world(metric, from_thresholds(rows))
 
 
 def auc_within(rows: ConceptPredictions) -> float:

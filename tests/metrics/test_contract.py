@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -410,3 +412,9 @@ def test_laws_are_on_their_page_and_cases_are_checked() -> None:
     # A bare metric has every law that needs no data.
     (_, params) = parametrize_with_metrics([metrics.CEM()]).args
     assert {law.name for _, law in (param.values for param in params)} == LAWS.keys() - {"optimum", "chance"}
+
+
+def test_without_assertions_the_contract_refuses_to_run() -> None:
+    code = "from quantus_concepts import CEM, testing; testing.parametrize_with_metrics([CEM()])"
+    found = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert "RuntimeError: The laws are assertions" in found.stderr

@@ -128,7 +128,7 @@ def collect(
     if not (swap := swap_rows(swapped)).empty:
         frame = pd.concat([models[main].frame, _columns(swap)], ignore_index=True)
         models[main] = replace(models[main], frame=frame)
-    return Collected(models, gallery, described, by_class, same_images=settings.data != "painted")
+    return Collected(models, gallery, described, by_class, same_images=settings.same_images)
 
 
 def joined_parts(parts: Sequence[Scored]) -> Scored:

@@ -19,7 +19,7 @@ def run(settings: Concepts, folder: RunFolder) -> None:
     from quantus_concepts.studies.concepts.report import build_report, shown_rows, verdicts, whose_concepts
 
     def tell(scored: Scored, by_class: bool, how_far: str) -> None:
-        rows = shown_rows(scored, settings.data != "painted")
+        rows = shown_rows(scored, settings.same_images)
         print_verdicts(verdicts(rows, scored.observed, whose_concepts(by_class)), f"{scored.kind} of {how_far}")
 
     loaded = load_models(settings)

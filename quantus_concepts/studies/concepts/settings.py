@@ -135,6 +135,11 @@ class Concepts(Settings):
         return range(self.seed, self.seed + (DEFAULT_SEEDS[self.data] if self.seeds is None else self.seeds))
 
     @property
+    def same_images(self) -> bool:
+        """Whether seeds share their images."""
+        return self.data != "painted"
+
+    @property
     def birds(self) -> Painted | None:
         """What is painted, if anything."""
         return (self.painted or Painted()) if self.data == "painted" else None
