@@ -282,9 +282,9 @@ class Sheet(Settings):
     """Write a page on which people rate explanations, for a browser without network.
 
     It shows an image and an explanation, without the explainer's name and for everybody in another order, asks the
-    questions of the PASTA paper on five points, and saves the answers as a CSV file. The folder holds rate.html and the
-    images and explanations that the answers name: put the files of all annotators into it, and `pasta train --data`
-    reads them.
+    questions of the PASTA paper, or your own, on five points, and saves the answers as a CSV file. The folder holds
+    rate.html and the images and explanations that the answers name: put the files of all annotators into it, and
+    `pasta train --data` reads them.
 
     Example: quantus-concepts pasta sheet --images images --explanations maps --seed 1 --out sheet
     """
@@ -297,7 +297,11 @@ class Sheet(Settings):
     ascending: Ascending = None
     questions: Annotated[
         str | None,
-        option("Questions, separated by commas; by default Q1 to Q4, and Q5 and Q6 with --light and --strong.", PAGE),
+        option(
+            "Questions of the paper with commas, or a file of your own, questions.json; by default Q1 to Q4, and Q5 "
+            "and Q6 with --light and --strong.",
+            PAGE,
+        ),
     ] = None
     n_items: Annotated[int | None, option("Explanations to take, drawn with --seed; by default all.", PAGE, **ONE)] = (
         None
