@@ -10,10 +10,17 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import ConceptPredictions, ConceptRegions, predict_concepts, score_concepts, score_predictions
+from quantus_concepts import (
+    CLM,
+    ConceptPredictions,
+    ConceptRegions,
+    predict_concepts,
+    score_concepts,
+    score_predictions,
+)
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.functional import RandomBank, region_scores
 from refusals import refusals
@@ -177,6 +184,37 @@ TRUTH = {"regions": MASKS, "part_of_concept": PARTS}
 
 def rows_of(table: pd.DataFrame, baseline: str = "", model: str = "model") -> pd.DataFrame:
     return table[(table["model"] == model) & (table["baseline"] == baseline)].set_index("metric")
+
+
+class Marked(Dataset):
+    """Images whose data set knows masks of the object, on which all concepts are, and no points."""
+
+    regions, part_of_concept = MASKS[:, 1:], torch.zeros(4, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return IMAGES[index], CLASSES[index], torch.eye(4)[index % 4], torch.zeros(0, 1, 2)
+
+
+def test_masks_of_the_data_set() -> None:
+    model, metric = model_of(BEST), ConceptRegions("energy", importance="weight")
+    model.mean_values = torch.zeros(4)
+    bound = metric.vary(part_of_concept=np.zeros(4, int))
+    expected = score_concepts(model, [(IMAGES, CLASSES)], [bound], truth={"regions": MASKS[:, 1:]})
+    for rows in (range(N), range(4, N)):
+        data = Subset(Marked(), rows)
+        table = score_concepts(model, DataLoader(data, 3), [metric])
+        if len(rows) == N:
+            pd.testing.assert_frame_equal(table, expected)
+        assert rows_of(table)["undefined"].tolist() == [int(1 in rows)] * 2
+        # There are no points: of the usual metrics those of places are left out.
+        every = score_concepts(model, DataLoader(data, 3), "all")
+        assert {"energy inside", "CEM"} < {*every["metric"]}
+        assert "CLM" not in {*every["metric"]}
+        with pytest.raises(ValueError, match="CLM needs `points`"):
+            score_concepts(model, DataLoader(data, 3), [CLM(part_of_concept=np.zeros(4, int))])
 
 
 def test_in_a_table_with_baselines_and_random_banks(banks: list[RandomBank], tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from quantus_concepts.explorer.explore import page_content, page_html
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import (
     ConceptPredictions,
+    ConceptRegions,
     InterventionAccuracy,
     UsualMetrics,
     score_predictions,
@@ -289,7 +290,7 @@ class Seed:
         predict = partial(
             predict_with_controls,
             fitted.models,
-            metrics=self._usual,
+            metrics=[self._usual, *self._in_regions],
             class_concepts=data.class_concepts,
             truth=data.truth,
             controls={RANDOM: fitted.controls},
@@ -339,6 +340,12 @@ class Seed:
         return UsualMetrics(top_l=tops, by_magnitude=self.settings.as_printed)
 
     @property
+    def _in_regions(self) -> list[ConceptRegions]:
+        """The scores of maps against the object, where the data mark it."""
+        regions, parts = self.data.regions, self.data.part_of_concept
+        return [] if regions is None else [ConceptRegions(score, regions, parts) for score in ("iou", "energy", "hit")]
+
+    @property
     def _fit_head(self) -> HeadFit:
         """What fits the heads of the model and of its random banks; as printed, that of the authors' release."""
         return partial(fit_elastic_net, seed=self.seed) if self.settings.as_printed else fit_logistic
@@ -355,7 +362,7 @@ class Seed:
 
     def _metrics(self) -> list[UsualMetrics | ConceptMetric]:
         table, tensors = self.data.class_concepts, self.tensors
-        metrics: list[UsualMetrics | ConceptMetric] = [self._usual]
+        metrics: list[UsualMetrics | ConceptMetric] = [self._usual, *self._in_regions]
         # Raw values have no threshold, and so no oracle head.
         honest: list[ConceptMetric] = [
             ConceptTaskLeakage(seed=self.seed),
