@@ -122,6 +122,15 @@ def usable(a_batch: np.ndarray, failure: str, shape: tuple[int, ...], meaning: s
     return Attributed(a_batch, why, explained=bool(a_batch.any()))
 
 
+def usable_maps(explain: Explanations, size: tuple[int, int]) -> Attributed:
+    """Return explanations of images of a size as maps (n, h, w), summed over channels, NaN where unusable, and why."""
+    a_batch, failure = explain()
+    if a_batch.ndim == 4:
+        channel_last = a_batch.shape[1:3] == size != a_batch.shape[2:]
+        a_batch = a_batch.sum(axis=3 if channel_last else 1)
+    return usable(a_batch, failure, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
+
+
 def call_explain_func(
     func: Callable[..., object], model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray, **keywords: object
 ) -> tuple[np.ndarray, str]:
