@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -219,6 +219,11 @@ class Concepts(Settings):
             from quantus_concepts.datasets.birds.cub200 import find_cub
 
             find_cub(self.root or "")
+        if self.data == "table":
+            from quantus_concepts.datasets import ConceptCSV
+
+            columns: Any = named_columns(self.columns)
+            ConceptCSV(self.concepts or "", self.root, **columns, split="train", image_size=1)
         _ = self.place
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
