@@ -15,13 +15,9 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from captum_concepts import ConceptBank, PostHocCBM
 from quantus_concepts import (
     CLM,
-    ConceptPredictions,
     ConceptRegions,
-    predict_concepts,
     score_concepts,
-    score_predictions,
 )
-from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.functional import RandomBank, region_scores
 from refusals import refusals
 
@@ -39,18 +35,11 @@ IMAGES = torch.cat([MASKS.float(), REST], 1)
 PREDICTOR = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-class Given(nn.Module):
-    """A backbone whose maps are the images."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        return images
-
-
 def model_of(cavs: Tensor) -> PostHocCBM:
     """Return a model whose first concept is the one with part 0 for class 0, and that with part 1 for class 1."""
     head = nn.Linear(4, 2)
     head.weight = nn.Parameter(torch.tensor([[9.0, 0, 0, 1], [0, 9.0, 0, 1]]))
-    return PostHocCBM(Given(), ConceptBank(cavs.float()), head, values="raw").eval()
+    return PostHocCBM(nn.Identity(), ConceptBank(cavs.float()), head, values="raw").eval()
 
 
 def of_images(model: PostHocCBM, score: str, classes: Tensor = CLASSES, **settings: Any) -> np.ndarray:
@@ -155,7 +144,7 @@ class TestImages:
             cavs = 7 * torch.randn(1, 16, generator=torch.Generator().manual_seed(100 + number))
             head = nn.Linear(1, 2)
             head.weight = nn.Parameter(torch.ones(2, 1))
-            model = PostHocCBM(Given(), ConceptBank(cavs), head, values="raw").eval()
+            model = PostHocCBM(nn.Identity(), ConceptBank(cavs), head, values="raw").eval()
             metric = ConceptRegions("coverage", regions, [0], importance="weight")
             covered.append(np.mean(metric(model, features.numpy(), classes.numpy(), channel_first=True)))
             assert metric.records[-1].chance == 1 / 40
@@ -249,10 +238,7 @@ def test_in_a_table_with_baselines_and_random_banks(banks: list[RandomBank], tmp
     draws = [np.nanmean(of_images(of_bank, "coverage", of_bank(IMAGES).argmax(1))) for of_bank in own_banks]
     of_banks = rows_of(table, model="control").loc["coverage"]
     assert of_banks[["low", "high"]].tolist() == pytest.approx([min(draws), max(draws)])
-    # In batches, of truth that the loader or the call has, of saved rows and by image.
-    batches = [(IMAGES[rows], CLASSES[rows]) for rows in torch.arange(N).split(3)]
-    again = score_concepts(model, batches, METRICS, controls=banks)
-    np.testing.assert_allclose(again["value"], table["value"], rtol=1e-6)
+    # Of truth that the loader or the call has, and by image.
     unbound = [ConceptRegions(score, importance="weight") for score in ("iou", "energy", "hit")]
     asked = score_concepts(model, loader, unbound, truth=TRUTH)
     assert rows_of(asked)["value"].tolist() == pytest.approx(own["value"].tolist())
@@ -261,10 +247,6 @@ def test_in_a_table_with_baselines_and_random_banks(banks: list[RandomBank], tmp
     assert rows_of(given)["value"].tolist() == pytest.approx(own["value"].tolist())
     # Without regions of all images at hand there is no mean of others.
     assert set(given["baseline"]) == {"", "centred Gaussian"}
-    rows = predict_concepts(model, loader, [METRIC])
-    rows.save(tmp_path / "rows")
-    saved = score_predictions(ConceptPredictions.load(tmp_path / "rows"), METRICS)
-    assert saved["value"].tolist() == table[table["model"] == "model"]["value"].tolist()
     images = score_concepts(model, loader, METRICS, per_image=True)
     per_image = images[(images["metric"] == "region IoU") & (images["baseline"] == "")]["value"]
     np.testing.assert_allclose(per_image, of_images(model, "iou", predicted), rtol=1e-6)
@@ -288,27 +270,6 @@ def test_two_kinds_of_regions_in_one_table() -> None:
     # The masks are rectangles.
     assert values["masks"] == values["boxes"] != values["moved"]
     assert [*values.index] == [row for name in metrics for row in (name, f"{name}, coverage")]
-
-
-def test_painted_parts_are_the_truth() -> None:
-    birds = PaintedBirds(n_images=12, split="test", image_size=48, n_classes=4, n_concepts=30)
-    regions = torch.stack([birds.part_masks(i) for i in range(len(birds))])
-    images, parts = birds.images(), birds.part_of_concept
-    # Features that are the parts themselves, and a concept's direction that of its part: the maps are right.
-    features = torch.cat([regions.float(), images], 1)
-    cavs = torch.zeros(30, 15)
-    cavs[parts >= 0, parts[parts >= 0]] = 1
-    head = nn.Linear(30, 4)
-    head.weight = nn.Parameter(torch.rand(4, 30, generator=DRAWN))
-    bank = ConceptBank(cavs + 1e-9, names=birds.concept_names)
-    model = PostHocCBM(Given(), bank, head, values="raw").eval()
-    loader = DataLoader([*zip(features, birds.labels, strict=True)], 5)
-    metric = ConceptRegions(regions=regions, part_of_concept=parts, importance="weight")
-    table = score_concepts(model, loader, [metric.vary(score=score) for score in ("iou", "energy", "hit")])
-    own, other = rows_of(table)["value"], rows_of(table, "mean region of the part")["value"]
-    assert own[["region IoU", "pointing game"]].tolist() == [1, 1]
-    assert own["energy inside"] == pytest.approx(1, abs=1e-5)
-    assert (other < 0.9).all()
 
 
 def called(**changed: Any) -> Any:
