@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -23,14 +22,3 @@ def public_classes(package: ModuleType) -> dict[str, type]:
     """Return the classes that a package exports, by name; a protocol has no objects of its own."""
     classes = {name: value for name in package.__all__ if isinstance(value := getattr(package, name), type)}
     return {name: value for name, value in classes.items() if not getattr(value, "_is_protocol", False)}
-
-
-def all_say_what_they_are(
-    package: ModuleType, examples: Mapping[str, Any], without: frozenset[str] = frozenset()
-) -> None:
-    """Assert of an example of each class of a package that it says what it is."""
-    assert public_classes(package).keys() - without <= examples.keys()
-    for name, kind in public_classes(package).items():
-        if name not in without:
-            assert isinstance(examples[name], kind)
-            check_one_line(examples[name])
