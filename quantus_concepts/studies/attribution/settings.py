@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.study import Settings
-
-if TYPE_CHECKING:
-    pass
 
 Kind = Literal["painted", "coco-miniplaces", "folders", "bam"]
 #: Options that name files, by kind of data; with coco-miniplaces further two may be given.

@@ -12,6 +12,7 @@ import pandas as pd
 from quantus_concepts.metrics.bottleneck.concept_regions import BASELINES as REGION_BASELINES
 from quantus_concepts.metrics.bottleneck.concept_regions import SCORES as REGION_SCORES
 from quantus_concepts.metrics.concepts.names import (
+    ACCURACY,
     AUC_WITHIN,
     BASELINE,
     CEM_GAIN,
@@ -25,8 +26,8 @@ from quantus_concepts.metrics.concepts.names import (
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.results.over_seeds import with_reliability
-from quantus_concepts.results.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
 from quantus_concepts.results.verdicts import CHANCE as BY_CHANCE
+from quantus_concepts.results.verdicts import NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
 from quantus_concepts.results.verdicts import RANKINGS as VERDICTS_BY
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent

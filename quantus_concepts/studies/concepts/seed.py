@@ -39,7 +39,7 @@ from quantus_concepts.metrics import (
     score_ranges,
 )
 from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage
-from quantus_concepts.metrics.concepts.names import DIRECTIONS
+from quantus_concepts.metrics.concepts.names import ACCURACY, DIRECTIONS
 from quantus_concepts.metrics.concepts.oracle_head import LABELS as ORACLE_SCORES
 from quantus_concepts.metrics.concepts.oracle_head import OracleHead
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
@@ -73,7 +73,6 @@ from quantus_concepts.painted.subject import (
     untrained_networks,
 )
 from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
-from quantus_concepts.results.verdicts import ACCURACY
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.named_networks import Network, cut_network
 from quantus_concepts.studies._models.normalised import better_normalised

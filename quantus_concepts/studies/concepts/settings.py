@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,9 +13,6 @@ from captum_concepts.lazy import check_extra
 from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.painted import Painted, painted_option
 from quantus_concepts.studies._kit.study import Settings
-
-if TYPE_CHECKING:
-    pass
 
 #: Defaults by kind of data.
 DEFAULT_BACKBONE = {"painted": kit.SMALL, "cub": "resnet18_cub", "folder": "resnet18", "table": "resnet18"}
