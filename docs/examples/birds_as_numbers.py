@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, fit_logistic
+from quantus_concepts import UsualMetrics, score_concepts
 from quantus_concepts.datasets import PaintedBirds
 
 L, D = 30, 64
@@ -90,6 +92,21 @@ def trained_bottleneck(steps: int, noise: float = 8) -> BottleneckCBM:
         nn.functional.binary_cross_entropy_with_logits(layer(given), truth).backward()
         optimiser.step()
     return BottleneckCBM(nn.Identity(), layer, nn.Linear(L, 10))
+
+
+def score_images(name: str, noise: float) -> pd.DataFrame:
+    """Return the scores of a model that sees birds through so much noise, with a row for each test image."""
+    names = train.concept_names
+    model = PostHocCBM.fit(
+        nn.Identity(), batches(train, noise), names=names, n_pos=80, n_neg=80
+    )
+    return score_concepts(
+        {name: model},
+        batches(test, noise),
+        UsualMetrics(top_l=[1]),
+        class_concepts=test.class_concepts,
+        per_image=True,
+    )
 
 
 def plot_by_noise(
