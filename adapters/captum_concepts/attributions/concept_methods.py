@@ -100,7 +100,8 @@ class SmallestChange(Attribution):
         with torch.no_grad():
             scores, slopes, curvatures = self.forward_func.expansion(inputs)
             classes = scores.argmax(1) if target is None else _targets(target, *scores.shape).to(scores.device)
-            changes = [_smallest(*row, curvatures, int(k)) for *row, k in zip(scores, slopes, classes, strict=True)]
+            rows = zip(scores, slopes, classes.tolist(), strict=True)
+            changes = [_smallest(row, slope, curvatures, k) for row, slope, k in rows]
         return torch.stack(changes).to(inputs)
 
 
