@@ -1,6 +1,7 @@
 from .attributions.cams import CAM_METHODS as CAM_METHODS
 from .attributions.cams import LibraryCAM as LibraryCAM
 from .attributions.coam import CoAM as CoAM
+from .attributions.concept_methods import CONCEPT_METHODS as CONCEPT_METHODS
 from .attributions.controls import RandomAttribution as RandomAttribution
 from .attributions.controls import SobelEdges as SobelEdges
 from .attributions.explain import explain_func as explain_func
@@ -23,6 +24,7 @@ from .models.bottleneck import BottleneckCBM as BottleneckCBM
 from .models.cbm import PostHocCBM as PostHocCBM
 from .models.heads import fit_elastic_net as fit_elastic_net
 from .models.heads import fit_logistic as fit_logistic
+from .models.heads import fit_qda as fit_qda
 from .models.heads import prune as prune
 from .models.interventions import Levels as Levels
 from .models.residual import Contributions as Contributions

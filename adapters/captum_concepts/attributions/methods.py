@@ -16,13 +16,21 @@ from captum.attr import (
     GuidedGradCam,
     InputXGradient,
     IntegratedGradients,
+    KernelShap,
     LayerGradCam,
+    Lime,
     Saliency,
 )
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts.attributions.cams import CAM_METHODS, LibraryCAM
+from captum_concepts.attributions.concept_methods import (
+    CONCEPT_METHODS,
+    ConceptRISE,
+    SmallestChange,
+    weight_times_value,
+)
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.explain import CaptumExplainer, explain_func
 from captum_concepts.attributions.variants import AtLayer, Guided, Smoothed
@@ -58,7 +66,10 @@ CONTROL_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
 """Names of the controls, with their classes."""
 
 METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS, *CAM_METHODS)
-"""All names that `build_method` knows."""
+"""All names of methods for images that `build_method` knows."""
+
+# Copies of an image for SmoothGrad, and rows of changed concept values.
+_COPIES, _ROWS = 25, 1000
 
 
 def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[str, CaptumExplainer]:
@@ -102,7 +113,7 @@ def build_method(
     name: str,
     *,
     layer: str | None = None,
-    n_samples: int = 25,
+    n_samples: int | None = None,
     noise: float = 0.15,
     stdev: float | None = None,
     n_steps: int = 50,
@@ -119,6 +130,12 @@ def build_method(
     method depends on which images are explained together. In models of half precision the noise is brought to
     their type; averages are of float32.
 
+    `CONCEPT_METHODS` explain values of concepts (N, L) by a head: call them with ``cbm.head`` and values in place of
+    model and images. LIME-CBM and SHAP-CBM are Captum's `Lime` and `KernelShap`; RISE-CBM is the mean probability of
+    the class over random masks that keep the value; CLIP-linear-sample is weight times value of a linear head;
+    CLIP-QDA-sample is the smallest change of each value alone that changes the decision of a head of `fit_qda`, NaN
+    where none does, small ones the important ones.
+
     Deviations from Captum's defaults: "vanilla gradient" and "SmoothGrad" keep the sign (``abs=False``);
     guided Grad-CAM upsamples its Grad-CAM bilinearly, as its authors do. The guided methods are Captum's on
     the model as it is, but every ReLU gets a copy of its input: where other layers use that input as well
@@ -127,13 +144,15 @@ def build_method(
     Parameters
     ----------
     name : str
-        A key of `PAPER_METHODS`, `SMOOTHED_METHODS`, `CONTROL_METHODS` or `CAM_METHODS` (extra `cam`).
+        A key of `PAPER_METHODS`, `SMOOTHED_METHODS`, `CONTROL_METHODS`, `CAM_METHODS` (extra `cam`) or
+        `CONCEPT_METHODS`.
     layer : str, optional
         For those with Grad-CAM, and `CAM_METHODS`: dotted name of a layer in whichever model comes with the call;
         by default the last that gives maps, found in each model (`last_spatial_layer`). Models of tokens need it named
         for Grad-CAM; for the others see `LibraryCAM`.
-    n_samples : int
-        For those with SmoothGrad: noisy copies of each image.
+    n_samples : int, optional
+        For those with SmoothGrad: noisy copies of each image, by default 25. For LIME-CBM, SHAP-CBM and RISE-CBM:
+        changed copies of each row of values, by default 1000.
     noise : float
         Standard deviation of that noise, as a share of the image's own range, its maximum less its minimum
         over all channels (SmoothGrad's noise level; 0.15 in the paper's code). Each image gets the same
@@ -144,7 +163,8 @@ def build_method(
         For the two with integrated gradients: steps of the integral.
     baseline : float or array
         Start of that integral, in units of the input: a number, one for each channel (C,), or an image
-        (C, H, W). 0 is black where images are not normalised; ``-mean / std`` where they are.
+        (C, H, W). 0 is black where images are not normalised; ``-mean / std`` where they are. For LIME-CBM, SHAP-CBM
+        and RISE-CBM what stands in place of values, a number or (L,), `cbm.absent_values` for instance.
     batch_size : int
         Batch size of the model; noisy copies and steps count as images.
     device : torch.device or str, optional
@@ -161,7 +181,8 @@ def build_method(
     ------
     ValueError
         If the name is not known, or a setting is out of range; in a call of one of the guided methods, if
-        the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps or works on tokens.
+        the model has no `nn.ReLU` to guide, of one with Grad-CAM, if it has no layer with maps or works on tokens, and
+        of CLIP-linear-sample and CLIP-QDA-sample if it is another head.
 
     Examples
     --------
@@ -173,14 +194,15 @@ def build_method(
     >>> explain(model, np.ones((2, 3, 8, 8)), np.array([0, 1])).shape
     (2, 3, 8, 8)
     """
-    check_choice("name", name, METHOD_NAMES)
-    for label, number in (("n_samples", n_samples), ("n_steps", n_steps), ("batch_size", batch_size)):
+    check_choice("name", name, (*METHOD_NAMES, *CONCEPT_METHODS))
+    copies, rows = (default if n_samples is None else n_samples for default in (_COPIES, _ROWS))
+    for label, number in (("n_samples", copies), ("n_steps", n_steps), ("batch_size", batch_size)):
         check_whole(label, number, 1)
     for label, deviation in (("noise", noise), ("stdev", 0.0 if stdev is None else stdev)):
         check_range(label, deviation, 0, math.inf, open_high=True)
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
     guided_cam = partial(AtLayer, attribution=GuidedGradCam, layer=layer)
-    smoothed = partial(Smoothed, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)
+    smoothed = partial(Smoothed, n_samples=copies, noise=noise, stdev=stdev, batch_size=batch_size)
     plain: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "Grad-CAM": (partial(AtLayer, attribution=LayerGradCam, layer=layer), {"relu_attributions": True}),
         "vanilla gradient": (Saliency, {"abs": False}),
@@ -196,13 +218,22 @@ def build_method(
     }
     factories |= {"random": (partial(RandomAttribution, seed=seed), {}), "Sobel edges": (SobelEdges, {})}
     factories |= {label: (partial(LibraryCAM, layer=layer, cam=cam), {}) for label, cam in CAM_METHODS.items()}
+    hidden: dict[str, Any] = {"baselines": steps["baselines"]}
+    sampled = hidden | {"n_samples": rows, "perturbations_per_eval": batch_size}
+    factories |= {
+        "LIME-CBM": (Lime, sampled),
+        "SHAP-CBM": (KernelShap, sampled),
+        "RISE-CBM": (ConceptRISE, hidden | {"n_masks": rows}),
+        "CLIP-linear-sample": (weight_times_value, {}),
+        "CLIP-QDA-sample": (SmallestChange, {}),
+    }
     factory, kwargs = factories[name]
     return explain_func(factory, channels="keep", batch_size=batch_size, device=device, seed=seed, **kwargs)
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline of the shape of whatever inputs come: a number, (C,) or (C, H, W)."""
+    """A baseline of the shape of whatever inputs come: a number, (C,) or (C, H, W); (L,) of concept values (N, L)."""
 
     value: Any
 
@@ -218,7 +249,7 @@ class Baseline:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return the baseline of a batch."""
         value = torch.tensor(to_array("baseline", self.value)).to(inputs)
-        if value.ndim == 1 and len(value) == inputs.shape[1]:
+        if value.ndim == 1 and inputs.ndim == 4 and len(value) == inputs.shape[1]:
             value = value[:, None, None]
         if value.ndim and value.shape not in (inputs.shape[1:], (inputs.shape[1], 1, 1)):
             raise ValueError(

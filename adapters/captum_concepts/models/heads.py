@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=ConceptChain)
 
+# Of a standardised value in a class, below which a covariance has no inverse.
+_LEAST_VARIANCE = 1e-10
+
 # A logit that no other comes near, and that half precision still holds.
 _NEVER = -1e4
 
@@ -161,6 +164,125 @@ def fit_elastic_net(
     return head
 
 
+class QuadraticHead(nn.Module):
+    """A head that gives the log posteriors of classes whose concept values are each normally distributed.
+
+    It computes in float64, since squares of values that are close to each other are far from them.
+
+    Parameters
+    ----------
+    means : Tensor
+        (K, L), of each class.
+    scalings : Tensor
+        (K, L, L): by which the difference from the mean of a class becomes one of independent values of variance 1.
+    offsets : Tensor
+        (K,), log prior less half the log determinant of the covariance, but for a number that all classes share.
+    """
+
+    means: Tensor
+    scalings: Tensor
+    offsets: Tensor
+
+    def __init__(self, means: Tensor, scalings: Tensor, offsets: Tensor) -> None:
+        super().__init__()
+        for name, tensor in (("means", means), ("scalings", scalings), ("offsets", offsets)):
+            self.register_buffer(name, tensor)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return log posteriors (N, K) of concept values (N, L), in the type of the values."""
+        scaled = [(values.to(mean) - mean) @ scaling for mean, scaling in zip(self.means, self.scalings, strict=True)]
+        distances = torch.stack([rows.square().sum(1) for rows in scaled], 1)
+        return (self.offsets - distances / 2).log_softmax(1).to(values)
+
+    def expansion(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log posteriors (N, K), and how they change with each value alone, slopes (N, K, L) and curvatures.
+
+        After a change t of value j that of class k is ``score + slope * t - curvature * t ** 2 / 2``, but for a number
+        that all classes share; curvatures are (K, L).
+        """
+        values = values.to(self.means)
+        slopes = [
+            -(values - mean) @ scaling @ scaling.T for mean, scaling in zip(self.means, self.scalings, strict=True)
+        ]
+        return self(values), torch.stack(slopes, 1), self.scalings.square().sum(2)
+
+    def extra_repr(self) -> str:
+        """Return the numbers of concepts and classes, for the repr."""
+        return f"{self.means.shape[1]} concepts, {self.means.shape[0]} classes"
+
+
+def fit_qda(values: Tensor | ArrayLike, labels: Tensor | ArrayLike, *, reg_param: float = 0.0) -> QuadraticHead:
+    """Fit quadratic discriminant analysis from concept values to classes, the head of CLIP-QDA.
+
+    Concept values are taken to be normally distributed in each class, with a mean and a covariance of its own: those of
+    its rows (maximum likelihood, as `QuadraticDiscriminantAnalysis` of recent versions of scikit-learn), in float64 on
+    the CPU. Kazmierczak et al. (2024), "CLIP-QDA: An Explainable Concept Bottleneck Model".
+
+    Parameters
+    ----------
+    values : Tensor or array
+        (N, L), concept values: similarities of image and concept names in CLIP-QDA.
+    labels : Tensor or array
+        As in `fit_logistic`; of each class from 0 more than L rows.
+    reg_param : float
+        In [0, 1], how far each covariance is moved from its own to that of independent values, each with its variance
+        over all rows.
+
+    Returns
+    -------
+    QuadraticHead
+        A module, (N, L) to log posteriors (N, K), on the device of `values`; the method "CLIP-QDA-sample" of
+        `build_method` explains it.
+
+    Raises
+    ------
+    TypeError
+        If labels are bools.
+    ValueError
+        If values and labels differ in number, a value is not finite, labels are no classes, a class has too few rows,
+        or a concept follows from others in a class.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from captum_concepts import build_method, fit_qda
+    >>> head = fit_qda(torch.tensor([[-1.0], [1.0], [3.0], [5.0]]), [0, 0, 1, 1])
+    >>> changes = build_method("CLIP-QDA-sample")(head, torch.tensor([[0.0], [2.5]]))
+    >>> changes.round(4).tolist()  # to 2, from where on it is the other class
+    [[2.0], [-0.5]]
+    """
+    checks.check_range("reg_param", reg_param, 0, 1)
+    values, classes = checks.to_tensor("values", values), checks.to_class_indices("labels", labels)
+    checks.check_axes(values=(values, "N L"), labels=(classes, "N"))
+    checks.check_finite("values", values)
+    y, x = checks.to_numpy(classes), values.cpu().double().numpy()
+    counts = np.bincount(y, minlength=_count_classes(y, None, warn=False))
+    if (few := np.flatnonzero(counts <= x.shape[1])).size:
+        raise ValueError(
+            f"Expected argument `labels` to have more than L = {x.shape[1]} rows of each class, whose covariance is "
+            f"fitted, but got {counts[few[0]]} of class {few[0]}. Give more images, or fewer concepts."
+        )
+    shift, spread = x.mean(axis=0), x.std(axis=0)
+    spread[spread == 0] = 1.0
+    # Not by scikit-learn, whose versions divide the covariance by N or N - 1.
+    scaled = (x - shift) / spread
+    means, scalings, offsets = [], [], []
+    for k, count in enumerate(counts):
+        own = scaled[y == k]
+        means.append(own.mean(0))
+        _, sizes, turned = np.linalg.svd(own - means[-1], full_matrices=False)
+        variances = (1 - reg_param) * sizes**2 / count + reg_param
+        if variances.min() < _LEAST_VARIANCE:
+            raise ValueError(
+                "Expected argument `values` to have no concept that follows from others, or does not change, within a "
+                f"class but class {k} has one. Leave such concepts out, or raise `reg_param`."
+            )
+        scalings.append(turned.T / np.sqrt(variances))
+        offsets.append(np.log(count / len(y)) - np.log(variances).sum() / 2)
+    arrays = (shift + spread * np.stack(means), np.stack(scalings) / spread[:, None], np.array(offsets))
+    return QuadraticHead(*(torch.from_numpy(array).to(values.device) for array in arrays))
+
+
 def warn_unconverged(function: str, max_iter: int, otherwise: str) -> None:
     """Warn of a solver that has taken all its steps."""
     warn_user(
@@ -180,7 +302,7 @@ def _thread_controller() -> ThreadpoolController:
 HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
 
 
-def _count_classes(y: np.ndarray, n_classes: int | None) -> int:
+def _count_classes(y: np.ndarray, n_classes: int | None, warn: bool = True) -> int:
     """Return the number of classes, or raise; warn of those without a sample."""
     present = np.unique(y)
     if len(present) < 2 or present[0] < 0:
@@ -196,7 +318,7 @@ def _count_classes(y: np.ndarray, n_classes: int | None) -> int:
         )
     k = n_classes or least
     absent = np.setdiff1d(np.arange(k), present)
-    if len(absent):
+    if warn and len(absent):
         names = list_some(absent.tolist())
         warn_user(f"{len(absent)} of {k} classes have no sample and will never be predicted: {names}.")
     return k

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from captum_concepts import build_method, explain_func
 from captum_concepts.attributions.cams import CAM_METHODS
+from captum_concepts.attributions.concept_methods import CONCEPT_METHODS
 from captum_concepts.attributions.methods import METHOD_NAMES, Baseline
 from captum_concepts.attributions.variants import AtLayer
 from captum_concepts.lazy import check_extra
@@ -55,6 +56,11 @@ def method_from_spec(
             # Now, and not when networks are trained.
             check_extra("pytorch_grad_cam", "cam", f"The class activation map {named[spec.lower()]}")
         return build_method(named[spec.lower()], layer=layer, n_steps=n_steps, baseline=baseline, **common, **settings)
+    if name := next((name for name in CONCEPT_METHODS if name.lower() == spec.lower()), None):
+        raise ValueError(
+            f"Expected a method for images but {name} explains values of concepts: "
+            f'build_method("{name}")(cbm.head, values, targets).'
+        )
     method = _load_spec(spec) if ":" in spec else _captum_class(spec)
     if isinstance(method, type) and issubclass(method, Attribution):
         _check_usable(method)

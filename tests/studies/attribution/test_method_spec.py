@@ -102,6 +102,7 @@ def test_ones_own(model, images, tmp_path):
     ("spec", "message"),
     [
         ("gradcam", r"Nearest: \['XGradCAM', 'Grad-CAM', 'GradCAM\+\+'\]"),
+        ("lime-cbm", r'explains values of concepts: build_method\("LIME-CBM"\)\(cbm.head'),
         ("NoiseTunnel", r"NoiseTunnel needs \['attribution_method'\]"),
         ("GradientAttribution", "only what Captum's methods derive from"),
         ("ShapleyValues", "Use ShapleyValueSampling"),
