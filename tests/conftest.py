@@ -5,8 +5,6 @@ PyTorch is loaded where it is needed: the process that deals out the tests would
 
 from __future__ import annotations
 
-import functools
-import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,8 +20,6 @@ LONGEST = ("test_golden.py", "test_ray.py", "test_studies.py", "test_readme.py",
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist take files in the order of collection; by itself those of many tests come first."""
     config.option.loadscopereorder = False
-    # While everything is loaded there is nothing to collect, and looking for it takes a third of the time.
-    gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,12 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     counts = Counter(item.path for item in items)
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (place.get(item.path.name, len(place)), -counts[item.path], item.path))
-
-
-def pytest_collection_finish() -> None:
-    """Leave what is loaded by now, most objects there are, out of every later collection of garbage."""
-    gc.freeze()
-    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -49,17 +39,6 @@ def _few_threads() -> Iterator[None]:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _commands_built_once() -> Iterator[None]:
-    # Typer builds all commands anew for each call: most of what a refusal takes.
-    from typer.main import get_command
-
-    build = functools.cache(lambda app, n_commands: get_command(app))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("typer.main.get_command", lambda app: build(app, len(app.registered_commands)))
-        yield
 
 
 @pytest.fixture(scope="session")
