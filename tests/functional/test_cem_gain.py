@@ -1,4 +1,4 @@
-"""CEM gain and the baselines of CEM: by hand, by the reference, and what models that do not look score."""
+"""CEM gain and the baselines of CEM: by hand and by the reference; optimum and chance are in the contract."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept, interval
+from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept
 from reference import comparisons
 from refusals import refusals
 
@@ -49,33 +49,6 @@ def test_agrees_with_the_reference(top_l: int) -> None:
     actual = cem_gain(importance, labels, top_l)
     np.testing.assert_allclose(actual, comparisons.cem_gain(importance, labels, top_l), atol=1e-6)
     assert actual.isnan().equal(cem(importance, labels, top_l).isnan())
-
-
-@pytest.mark.parametrize("top_l", [1, 2])
-def test_what_does_not_look_gains_nothing_and_an_oracle_the_rest(top_l: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    prevalence = torch.linspace(0.1, 0.9, 12)
-    labels = (torch.rand(400, 12, generator=generator) < prevalence).int()
-    assert labels.sum(1).ge(top_l).all()
-    named = torch.randn(12, generator=generator).expand(400, -1)
-    assert cem_gain(named, labels, top_l).mean().abs() < 1e-6
-    # An oracle that names the rarest concept that is there reaches 1 less its prevalence.
-    rarest = labels * torch.arange(12, 0, -1.0)
-    best = 1 - torch.stack([prevalence.expand(400, -1)[i, labels[i].bool()][:top_l] for i in range(400)]).mean(1)
-    np.testing.assert_allclose(cem_gain(rarest, labels, top_l), best, atol=0.08)
-
-
-def test_shuffled_images_gain_nothing_within_the_interval() -> None:
-    covered = []
-    for seed in range(200):
-        generator = torch.Generator().manual_seed(seed)
-        labels = (torch.rand(120, 8, generator=generator) < torch.linspace(0.2, 0.8, 8)).int()
-        values = labels + 0.3 * torch.randn(120, 8, generator=generator)
-        assert seed or cem_gain(values, labels).mean() > 0.3
-        shuffled = values[torch.randperm(120, generator=generator)]
-        low, high = interval(cem_gain(shuffled, labels), (-1, 1))
-        covered.append(low <= 0 <= high)
-    assert np.mean(covered) >= 0.92
 
 
 test_refused = refusals(

@@ -304,20 +304,6 @@ def test_ceiling_of_small_tables_and_of_the_papers() -> None:
     assert concept_set_ceiling(names[row_of], classes) == pytest.approx(0.9209, abs=1e-4)
 
 
-def test_tabular_toy() -> None:
-    # TabularToy(.25): three concepts are the signs of normal numbers that correlate by .25, the class is whether two of
-    # them are positive. Without the last one a head is right but in half of the cases where the others differ, which
-    # are a share of arccos(.25) / pi. Published .786 (a sample).
-    rng = np.random.default_rng(0)
-    covariance = np.full((3, 3), 0.25) + 0.75 * np.eye(3)
-    concepts = (rng.multivariate_normal(np.zeros(3), covariance, 20000) > 0).astype(int)
-    classes = (concepts.sum(1) >= 2).astype(int)
-    assert concept_set_ceiling(concepts, classes) == 1
-    expected = 1 - math.acos(0.25) / (2 * math.pi)
-    assert expected == pytest.approx(0.790, abs=1e-3)
-    assert concept_set_ceiling(concepts[:, :2], classes) == pytest.approx(expected, abs=0.01)
-
-
 GOOD = torch.rand(6, 2), torch.arange(6) % 2, torch.arange(12).view(6, 2) % 2
 test_refused = refusals(
     (lambda: concept_task_leakage(GOOD[0], GOOD[1][:5], GOOD[2]), "`classes` to have shape"),

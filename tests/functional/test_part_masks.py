@@ -164,24 +164,6 @@ def test_regions_agree_with_the_reference(tied, shape):
     assert torch.stack([*region_scores(maps, masks)], 1).isnan().any(1).tolist() == [True] * 3 + [False] * 9
 
 
-def test_the_best_map_a_map_that_is_the_same_everywhere_and_noise(birds):
-    best = region_scores(birds.float(), birds)
-    assert all((score == 1).all() for score in best)
-    share = birds.float().mean((1, 2))
-    for value in (0.0, -3.0, 2.0):
-        for score in region_scores(torch.full((len(birds), 4, 4), value), birds):
-            torch.testing.assert_close(score, share)
-    assert all((score == 0).all() for score in region_scores((~birds).float(), birds))
-    # White noise has the share of the image in energy and hit, and half of it in IoU.
-    rows = birds[share > 0.01][:60]
-    noise = torch.rand(20 * len(rows), 96, 96, generator=torch.Generator().manual_seed(0))
-    marked, share = rows.repeat(20, 1, 1), rows.float().mean((1, 2)).mean()
-    scores = region_scores(noise, marked)
-    assert scores.energy.mean().item() == pytest.approx(share.item(), rel=0.02)
-    assert scores.hit.mean().item() == pytest.approx(share.item(), abs=3 * (share.item() / len(noise)) ** 0.5)
-    assert scores.iou.mean().item() == pytest.approx((share / (2 - share)).item(), rel=0.1)
-
-
 test_refused = refusals(
     (lambda: mask_centres(torch.ones(1, 4, 4) * 254), "`masks` to hold only 0 and 1 .*A mask of a picture"),
     (lambda: region_scores(torch.ones(2, 4, 4), torch.ones(1, 4, 4)), r"`masks` .*\(2, \*, \*\) but got \(1, 4, 4\)"),

@@ -124,13 +124,3 @@ class TestCentred:
         metric = CGIM(TRUTH, per=per, centred=True, disable_warnings=True)
         np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), expected, rtol=1e-12)
         assert metric.records[-1].reasons == ({"truth does not vary": 1} if per == "concept" else {})
-
-    @pytest.mark.parametrize(
-        ("per", "cosine"), [("concept", [0.5**0.5, 0.5**0.5, 1]), ("class", [1.5 / 3.75**0.5] * 2)]
-    )
-    def test_the_same_importance_everywhere(self, head, per, cosine):
-        ones = np.ones_like(VALUES)
-        np.testing.assert_allclose(CGIM(TRUTH, per=per)(head, VALUES, CLASSES, ones), cosine)
-        metric = CGIM(TRUTH, per=per, centred=True)
-        with pytest.warns(UserWarning, match=f"importance does not vary .{len(cosine)} of {len(cosine)} "):
-            assert np.isnan(metric(head, VALUES, CLASSES, ones)).all()

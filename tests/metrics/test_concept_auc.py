@@ -1,4 +1,4 @@
-"""ConceptAUC at the head, on images, in updates and in tables of `score_concepts`."""
+"""ConceptAUC in tables of `score_concepts`, and what is undefined."""
 
 from __future__ import annotations
 
@@ -19,17 +19,6 @@ with torch.no_grad():
 EXPECTED = concept_auc(VALUES, LABELS).double().tolist()
 
 
-def test_at_the_head_and_on_images() -> None:
-    metric = ConceptAUC(LABELS, disable_warnings=True)
-    assert metric(MODEL.head, VALUES.numpy(), CLASSES, a_batch=VALUES.numpy()) == pytest.approx(EXPECTED, nan_ok=True)
-    assert metric.records[-1].chance == 0.5
-    assert not metric.records[-1].uses_explanations
-    # Any explanation is as good: none is read.
-    zeros = np.zeros_like(VALUES.numpy())
-    assert metric(MODEL.head, VALUES.numpy(), CLASSES, a_batch=zeros) == pytest.approx(EXPECTED, nan_ok=True)
-    assert metric(MODEL, IMAGES, CLASSES) == pytest.approx(EXPECTED, nan_ok=True)
-
-
 def test_reasons_are_counted() -> None:
     labels, values = LABELS.copy(), VALUES.numpy().copy()
     labels[:, 0] = 1
@@ -38,6 +27,7 @@ def test_reasons_are_counted() -> None:
         scores = metric(MODEL.head, values, CLASSES, a_batch=values)
     assert math.isnan(scores[0])
     assert metric.records[-1].reasons["all images show the concept, or none does"] >= 1
+    assert not metric.records[-1].uses_explanations
 
 
 def test_rows_of_a_table() -> None:

@@ -204,6 +204,13 @@ CASES = [
         metrics.CLM(alpha=3, part_of_concept=[0, 1, 2]), optimum=thirds(CENTRES), chance=scattered, call=thirds(CENTRES)
     ),
     MetricCase(metrics.CLM(alpha=3, part_of_concept=PARTS, top_l=2, importance="value")),
+    MetricCase(
+        metrics.CLM(alpha=3, part_of_concept=[0, 1, 2], specificity=True),
+        optimum=thirds(CENTRES),
+        chance=scattered,
+        at_chance=0,
+        call=thirds(CENTRES),
+    ),
     MetricCase(metrics.ConceptRegions("iou", part_of_concept=[0, 1, 2]), optimum=boxed(), call=boxed()),
     MetricCase(
         metrics.ConceptRegions("energy", part_of_concept=[0, 1, 2]),

@@ -1,4 +1,4 @@
-"""Monosemanticity at the head, on images and in tables of `score_concepts`."""
+"""Monosemanticity in tables of `score_concepts`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,6 @@ EMBEDDINGS = np.random.default_rng(3).normal(size=(len(IMAGES), 5)) + 0.5
 with torch.no_grad():
     VALUES = MODEL.concept_predictor(torch.as_tensor(IMAGES))
 EXPECTED = monosemanticity(VALUES, EMBEDDINGS).tolist()
-
-
-def test_at_the_head_and_on_images() -> None:
-    metric = Monosemanticity(EMBEDDINGS)
-    assert metric(MODEL.head, VALUES.numpy(), CLASSES, a_batch=VALUES.numpy()) == pytest.approx(EXPECTED, abs=1e-6)
-    assert metric.records[-1].chance == pytest.approx(mean_likeness(EMBEDDINGS), abs=1e-6)
-    assert not metric.records[-1].uses_explanations
-    assert metric(MODEL, IMAGES, CLASSES) == pytest.approx(EXPECTED, abs=1e-6)
 
 
 def test_in_a_table_beside_random_banks() -> None:
