@@ -11,12 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from torch import nn
-from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
-from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import score_concepts
 from quantus_concepts.datasets import ConceptCSV, parquet, tables
 from quantus_concepts.datasets.birds import concept_csv
 from quantus_concepts.functional import concept_set_ceiling
@@ -119,21 +115,6 @@ def test_derm7pt(derm7pt: Path) -> None:
     # Without `concepts`, the score of Derm7pt is no concept.
     with pytest.raises(ValueError, match=r"table\.csv, line 3: expected .*case_num"):
         ConceptCSV(derm7pt / "meta/table.csv", derm7pt / "images")
-
-
-def test_score_concepts_of_a_loader(derm7pt: Path) -> None:
-    data = ConceptCSV(derm7pt / "meta/meta.csv", derm7pt / "images", concepts=list(CRITERIA), image_size=8)
-    bank = ConceptBank(torch.randn(28, 4, generator=torch.Generator().manual_seed(0)), names=data.concept_names)
-    cbm = PostHocCBM(nn.Conv2d(3, 4, 3), bank, nn.Linear(28, 3))
-    table = score_concepts(cbm, DataLoader(data, batch_size=4))
-    accuracy = table[(table["metric"] == "accuracy") & (table["what"] == "score")]
-    images = torch.stack([sample.image for sample in data])
-    expected = (cbm(images).argmax(1) == data.labels).float().mean().item()
-    assert accuracy["value"].item() == pytest.approx(expected)
-    # Seven of 28 concepts are there.
-    cem = table[(table["metric"] == "CEM") & (table["what"] == "score") & (table["set"] == "all")]
-    assert len(cem)
-    np.testing.assert_allclose(cem["chance"], 0.25)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "categories"])

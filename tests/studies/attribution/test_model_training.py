@@ -17,7 +17,6 @@ from quantus_concepts.studies._models.networks import network_builder
 from quantus_concepts.studies.attribution.model_training import Job, train_models
 from two_halves import N_CLASSES, TwoHalves
 
-N = 36
 EPOCHS, BATCH = 2, 8
 STEPS = EPOCHS * 5  # of one model: the last batch of an epoch holds four images
 

@@ -352,9 +352,7 @@ def test_a_file_says_for_which_size_its_network_is_made(cub):
         "--labels majority": "`--labels` has no effect",
         f"{OWN} network.py:model --precision float32": "`--precision` has no effect",
         f"{OWN} network.py:model --layer nowhere": "nowhere",
-        "--mean 0,0,0": "--std",
         "--C 0": "`--C`",
-        "--out fruit": "fruit",
     }.items(),
 )
 def test_refusals(tmp_path, arguments, message, capsys):

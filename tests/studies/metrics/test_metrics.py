@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {"worlds": 2, "progress": False}
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
     metrics = {name: scorer for name, scorer in trial_metrics().items() if name in (*FEW_SCORES, "CLM")}
-    return meta_evaluate(metrics, world=planted_rows, sizes=[0.5, 1.0], worlds=2, repetitions=1)
+    return meta_evaluate(metrics, world=planted_rows, sizes=[1.0], worlds=2, repetitions=1)
 
 
 def test_a_run_writes_table_picture_and_results_and_goes_on(

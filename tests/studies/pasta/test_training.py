@@ -20,7 +20,6 @@ from PIL import Image
 from fixtures_pasta import RELEASED_KEYS, read_records, write_pasta_release, write_records
 from fixtures_pasta_report import made_outcome, made_ratings, made_report
 from golden.runs import RUNS, smaller
-from html_pages import HTMLPage
 from kills import raising
 from quantus_concepts import PASTAScore
 from quantus_concepts.datasets.ratings.released import PastaRatings
@@ -50,17 +49,13 @@ def trained(golden: Callable[[str], Path]) -> Path:
 
 def test_simulated_raters_are_named_in_the_report_and_by_the_scorer(folder: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
-    links = {link for link in HTMLPage(page).sources if not link.startswith(("data:", "#"))}
-    assert all((folder / link).is_file() for link in links)
     assert "No person rated anything" in page[page.index('class="banner"') :][:300]
     scorer = load_scorer(folder / "scorer.safetensors")
     assert scorer.metadata["simulated"] is True
     assert "simulated raters" in PASTAScore(scorer, question="Q3").name
 
 
-def test_a_finished_run_makes_nothing_again(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_makes_nothing_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = shutil.copytree(folder, tmp_path / "out")
     again = raising(AssertionError("made again"))
     for module, name in ((scorers, "train_scorer"), (training, "_explain"), (training, "_steer")):
@@ -68,8 +63,6 @@ def test_a_finished_run_makes_nothing_again(
     arguments = [*shlex.split(RUNS["pasta"].commands[0])[:-1], str(out)]
     with smaller(figures=False):
         assert main(arguments) == 0
-        assert main([*arguments, "--seed", "1"]) == 2
-    assert "holds another run (seed: 0 there, 1 here" in capsys.readouterr().err
     for file in ("results.csv", "wins.csv", "faithfulness.csv", "steering.csv", "scorer.safetensors"):
         assert (out / file).read_bytes() == (folder / file).read_bytes()
 

@@ -22,7 +22,6 @@ from fixtures_commands import NETWORK
 from fixtures_cub import CLASSES, write_cub
 from golden.record import RECORDED
 from golden.runs import RUNS, smaller
-from html_pages import HTMLPage
 from kills import raising
 from quantus_concepts import score_substitutions
 from quantus_concepts.datasets import CUB200, SUB, write_sub
@@ -226,16 +225,9 @@ def test_a_finished_run_makes_nothing_again(finished, tmp_path, monkeypatch):
     assert (out / "results.csv").read_bytes() == (finished / "results.csv").read_bytes()
 
 
-def test_the_page_is_well_formed(finished):
-    page = (finished / "report.html").read_text(encoding="utf-8")
-    HTMLPage(page)
-    assert page.count('<table class="verdicts">') == 1
-    assert {path.stem for path in (finished / "figures").glob("*.svg")} == {
-        "scores",
-        "curve-seen",
-        "curve-gone",
-        "gallery",
-    }
+def test_the_page_has_its_figures(finished):
+    figures = {path.stem for path in (finished / "figures").glob("*.svg")}
+    assert figures == {"scores", "curve-seen", "curve-gone", "gallery"}
 
 
 @pytest.mark.parametrize(
