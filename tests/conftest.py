@@ -40,17 +40,6 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _old_torch_reads_the_files_of_tests() -> None:
-    import torch
-
-    from captum_concepts.support import files
-
-    # PyTorch below it is refused files of torch.save; those of the tests are written by themselves.
-    if torch.__version__ < files.SAFE_TORCH:
-        files.SAFE_TORCH = "2.0"
-
-
-@pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> Iterator[None]:
     # The tests' models are tiny. On a busy machine threads that wait for each other make them ten times slower. Who
     # sets OMP_NUM_THREADS, as `tox -e kernels` does, wants to see them with as many.

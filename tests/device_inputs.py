@@ -30,7 +30,6 @@ REGION = np.zeros((MANY, 1, SIZE, SIZE), dtype=int)
 REGION[:, :, 3:9, 3:9] = 1
 QUARTERS = np.add.outer(np.arange(SIZE) * 2 // SIZE * 2, np.arange(SIZE) * 2 // SIZE)[None, None]
 CHANGED = np.where(REGION == 1, 0.8 * IMAGES, IMAGES).astype(np.float32)
-VOTES = _rng.integers(1, 6, (MANY, 2)).astype(float)
 LABELS = ["cat", "dog"]
 
 

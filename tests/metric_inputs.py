@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
 
 from captum_concepts.models.interventions import Levels
 from quantus_concepts import AVAILABLE_METRICS
@@ -44,6 +43,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "InterventionAccuracy": {"levels": Levels(torch.full((N_CONCEPTS,), -1.0), torch.ones(N_CONCEPTS))},
     "OracleHead": {"threshold": 0},
     "PASTAScore": {"denormalise": torch.sigmoid},
+    # A path of three penalties, not of 25.
+    "SparseHeadAccuracy": {"sizes": (1, 2), "n_steps": 3, "n_iterations": 50},
     "SubstitutionScore": {"threshold": 0},
 }
 
@@ -101,5 +102,3 @@ PARTS, CHANGED = ARGUMENTS["part_of_concept"], ARGUMENTS["counterpart"]
 MASKS = region(N, SIZE)
 METRICS = {name: make() for name, make in metric_makers(ARGUMENTS).items()}
 LOADER = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS), torch.from_numpy(POINTS))]
-LOADER_OF_UNIT_IMAGES = [(LOADER[0][0].sigmoid(), *LOADER[0][1:])]
-SAMPLES = TensorDataset(*LOADER[0])

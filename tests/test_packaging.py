@@ -74,10 +74,11 @@ def test_the_safe_versions_are_those_of_the_security_page() -> None:
 #: Calls that execute what a file or a text holds, whatever their arguments.
 EXECUTING = {
     *(f"{module}.{name}" for module in ("pickle", "joblib", "dill", "marshal") for name in ("load", "loads")),
-    *("eval", "exec", "yaml.load", "shelve.open", "pd.read_pickle", "os.system", "os.popen", "torch.hub.load"),
+    *("eval", "exec", "yaml.load", "shelve.open", "pd.read_pickle", "os.system", "os.popen"),
+    *("torch.load", "torch.hub.load"),
 }
 #: Calls that execute it but for an argument.
-SAFE_WITH = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
+SAFE_WITH = {"np.load": ("allow_pickle", False)}
 
 
 @cache

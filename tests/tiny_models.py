@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from captum_concepts import BottleneckCBM
+
 N_CONCEPTS = 5
 N_CLASSES = 4
 N_CHANNELS = 6
@@ -83,6 +85,13 @@ class SharingConceptModel(TinyConceptModel):
 
     def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
         return self.maps(features, concepts)
+
+
+def two_concepts() -> BottleneckCBM:
+    """Return a model whose values are its inputs, and whose first class reads -2 times the second concept."""
+    head, layer = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    head.weight.data, layer.weight.data = torch.tensor([[1.0, -2.0], [0.0, 1.0]]), torch.eye(2)
+    return BottleneckCBM(nn.Identity(), layer, head, pool=lambda rows: rows, activation=None).eval()
 
 
 def small_network() -> nn.Sequential:

@@ -21,15 +21,25 @@ def is_notebook(text: str) -> bool:
     return text.startswith("---\nfile_format: mystnb")
 
 
+def needed_modules(text: str, examples: Path) -> dict[str, str]:
+    """Return the source of the modules of `examples` that a text imports, and of those that they import."""
+    sources: dict[str, str] = {}
+    texts = [text]
+    while texts:
+        for name in re.findall(r"^from (\w+) import", texts.pop(), flags=re.M):
+            path = examples / f"{name}.py"
+            if name not in sources and path.is_file():
+                sources[name] = path.read_text("utf-8")
+                texts.append(sources[name])
+    return sources
+
+
 def as_notebook(text: str, examples: Path) -> nbformat.NotebookNode:
     """Return a page as a notebook that installs the package and writes the modules of `examples` it imports."""
     notebook = read_myst_markdown_notebook(text)
     first = [nbformat.v4.new_code_cell(INSTALL)]
-    for name in sorted(set(re.findall(r"^from (\w+) import", text, flags=re.M))):
-        path = examples / f"{name}.py"
-        if path.is_file():
-            source = f"%%writefile {name}.py\n{path.read_text('utf-8')}"
-            first.append(nbformat.v4.new_code_cell(source))
+    for name, source in sorted(needed_modules(text, examples).items()):
+        first.append(nbformat.v4.new_code_cell(f"%%writefile {name}.py\n{source}"))
     notebook.cells = first + [cell for cell in notebook.cells if cell.source.strip()]
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     for number, cell in enumerate(notebook.cells):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from captum_concepts import ConceptBank, PostHocCBM, fit_logistic
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, fit_logistic
+from quantus_concepts import UsualMetrics, score_concepts
 from quantus_concepts.datasets import PaintedBirds
 
 L, D = 30, 64
@@ -56,6 +59,54 @@ def values_and_head(noise: float) -> tuple[Tensor, Tensor, nn.Linear]:
         (each @ bank.cavs.T + bank.intercepts) / bank.norms for each in (known, unknown)
     )
     return theirs, ours, fit_logistic(theirs, train.labels)
+
+
+def importances(
+    noise: float, classes: Tensor | None = None
+) -> tuple[nn.Linear, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Return a head, concept values (N, L), the classes explained (by default those predicted), and importances."""
+    known, values, head = values_and_head(noise)
+    explained = head(values).argmax(1) if classes is None else classes
+    weights = head.weight.detach()
+    weight = weights[explained]
+    # The level of absent concepts.
+    absent = known.masked_fill(train.concept_labels > 0, torch.nan).nanmean(0)
+    by = {
+        "weight": weight,
+        "value": values,
+        "contribution": weight * values,
+        "effect": (weight - weights.mean(0)) * (values - absent),
+    }
+    arrays = {name: importance.numpy() for name, importance in by.items()}
+    return head, values.numpy(), explained.numpy(), arrays
+
+
+def trained_bottleneck(steps: int, noise: float = 8) -> BottleneckCBM:
+    """Return a concept model with sigmoids that was trained for so many steps."""
+    given, truth = embeddings(train, noise), train.concept_labels.float()
+    torch.manual_seed(0)
+    layer = nn.Linear(D, L)
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(layer(given), truth).backward()
+        optimiser.step()
+    return BottleneckCBM(nn.Identity(), layer, nn.Linear(L, 10))
+
+
+def score_images(name: str, noise: float) -> pd.DataFrame:
+    """Return the scores of a model that sees birds through so much noise, with a row for each test image."""
+    names = train.concept_names
+    model = PostHocCBM.fit(
+        nn.Identity(), batches(train, noise), names=names, n_pos=80, n_neg=80
+    )
+    return score_concepts(
+        {name: model},
+        batches(test, noise),
+        UsualMetrics(top_l=[1]),
+        class_concepts=test.class_concepts,
+        per_image=True,
+    )
 
 
 def plot_by_noise(

@@ -100,3 +100,23 @@ def plot_maps(
                 ax.set_title(f"{name}\n{titles[name]}", fontsize=9)
     for ax in axes.flat:
         ax.set(xticks=[], yticks=[])
+
+
+def plot_faithfulness(
+    maps: Mapping[str, np.ndarray], scores: Mapping[str, tuple[float, float, float]]
+) -> None:
+    """Draw the first map of each name, and bars of sufficiency, necessity and F."""
+    _, axes = plt.subplots(1, 4, figsize=(9, 2.6), width_ratios=(1, 1, 1, 1.7))
+    for ax, (name, a_batch) in zip(axes, maps.items(), strict=False):
+        ax.imshow(a_batch[0, 0], cmap="magma")
+        ax.set_title(name, fontsize=9)
+        ax.axis("off")
+    for number, name in enumerate(maps):
+        places = np.arange(3) + 0.27 * (number - 1)
+        axes[3].bar(places, scores[name], width=0.25, label=name)
+    axes[3].axhline(0.77, color="#777777", linestyle="--")
+    names = ["sufficiency", "necessity", "F"]
+    axes[3].set(xticks=range(3), xticklabels=names, ylim=(0, 1.02))
+    axes[3].legend(
+        frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.75)
+    )

@@ -185,7 +185,7 @@ class _SelectedConcepts(ConceptDataset):
     def __getattr__(self, name: str) -> Any:
         """Return what a data set may have of its images, which the choice of concepts leaves as it is."""
         # Whatever else a data set has may count concepts, as the argument `concept` of part masks does.
-        if name in ("images", "load_mask"):
+        if name in ("images", "load_mask", "regions"):
             return getattr(self.dataset, name)
         if name == "part_masks":
             part_masks = getattr(self.dataset, name)

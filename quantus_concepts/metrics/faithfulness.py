@@ -208,9 +208,8 @@ class Faithfulness(AttributionMetric):
         if good.any():
             # An array of its own where some are left out: a batch as it is shares its outputs.
             images, rows = (x_batch, slice(None)) if good.all() else (x_batch[good], good)
-            changes = self._changes(
-                model, images, y_batch[rows], torch.as_tensor(maps[rows]), len(x_batch), explain.predict_kwargs
-            )
+            kwargs = explain.call.model_predict_kwargs
+            changes = self._changes(model, images, y_batch[rows], torch.as_tensor(maps[rows]), len(x_batch), kwargs)
             scores[:, good] = torch.stack(faithfulness(*changes, self.thresholds)).numpy()
             why = add_reason(why, good & np.isnan(scores[0]), "the model's outputs are not finite")
         unknown = np.full(len(x_batch), np.nan)

@@ -203,7 +203,7 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> tuple[pd.DataFrame, 
             )
         table = scores if "value" in scores else scores.rename(columns={"score": "value"})
         # No model changes the density.
-        return table[table["metric"] != DENSITY.metric].reset_index(drop=True), set()
+        return table[table["metric"] != DENSITY].reset_index(drop=True), set()
     if not (hasattr(scores, "results") and hasattr(scores, "summary")):
         raise TypeError(
             f"Expected argument `{argument}` to be a DataFrame or what `evaluate` returns but got "

@@ -111,7 +111,7 @@ def reliability(table: pd.DataFrame, by: str = "model", over: str = "seed") -> p
     return result[[*filled, *RESULT]]
 
 
-def with_reliability(rows: pd.DataFrame, table: pd.DataFrame, by: str = "model", over: str = "seed") -> pd.DataFrame:
+def with_reliability(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Return numbers of a report with columns ``reliability`` and ``panel``, from the numbers of single seeds.
 
     Parameters
@@ -120,10 +120,6 @@ def with_reliability(rows: pd.DataFrame, table: pd.DataFrame, by: str = "model",
         Means over seeds, with the columns that say what a number is of.
     table : DataFrame
         As of `reliability`: the same numbers of each model and seed. Numbers of `rows` that it lacks have "".
-    by : str
-        Column of the models.
-    over : str
-        Column of the trainings.
 
     Returns
     -------
@@ -138,13 +134,13 @@ def with_reliability(rows: pd.DataFrame, table: pd.DataFrame, by: str = "model",
     ValueError
         As `reliability`.
     """
-    found = reliability(table, by, over)
+    found = reliability(table)
     shared = [name for name in found if name in rows and name not in RESULT]
     verdicts = dict(zip(_names(found, shared), zip(found["verdict"], found["panel"], strict=True), strict=True))
-    of_models = set(table[by])
+    of_models = set(table["model"])
     said = [
         verdicts.get(key, ("", "")) if model in of_models else ("", "")
-        for key, model in zip(_names(rows, shared), rows[by], strict=True)
+        for key, model in zip(_names(rows, shared), rows["model"], strict=True)
     ]
     return rows.assign(reliability=[verdict for verdict, _ in said], panel=[panel for _, panel in said])
 

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from quantus_concepts.functional.statistics.intervals import relation
-from quantus_concepts.metrics.concepts.names import ACCURACY as CLASS_ACCURACY
 from quantus_concepts.metrics.concepts.names import (
+    ACCURACY,
     AUC_WITHIN,
     BASELINE,
     CEM,
@@ -31,7 +31,6 @@ from quantus_concepts.metrics.concepts.names import (
     SHUFFLED_IMAGES,
 )
 
-ACCURACY = CLASS_ACCURACY.metric
 #: What is concluded from a number, and from a paired difference.
 ABOVE, WITHIN, BELOW, NO_VERDICT, UNKNOWN = "above", "within", "below", "no verdict", "–"
 ABOVE_ZERO, NOT_SHOWN, BELOW_ZERO = "above 0", "not shown", "below 0"

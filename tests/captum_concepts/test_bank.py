@@ -37,17 +37,6 @@ def test_planted_direction_is_recovered_with_sign_and_bias(method):
     assert (bank.test_accuracy > 0.97).all()
 
 
-@pytest.mark.filterwarnings("ignore:1 of 1 concepts")
-def test_mean_difference_by_hand():
-    # One image of each kind is held back, wherever the order puts it: copies of the two that are drawn anyway.
-    # Means (3, 0) and (0, 1), all drawn (1.5, 0.5): c = (1.5, -0.5). The means score 4.5 and -0.5: b = -2.
-    x = [[3.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
-    bank = ConceptBank.fit(torch.tensor(x), [[1], [1], [0], [0]], method="mean", n_pos=2, n_neg=2, min_images=1)
-    np.testing.assert_allclose(bank.cavs, [[1.5, -0.5]], atol=1e-6)
-    np.testing.assert_allclose(bank.intercepts, [-2.0], atol=1e-6)
-    assert bank.train_accuracy.item() == bank.test_accuracy.item() == 1.0
-
-
 def test_mean_difference_by_hand_with_unequal_numbers():
     # One positive (4), drawn since it is the only one, and three of four negatives (0, 0, 0): mean of all drawn 1,
     # c = 3; means score 12 and 0: b = -6. No positive is left to test on.

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 from captum.concept import CAV, Concept
-from captum.concept._utils.classifier import DefaultClassifier
-from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import ConceptBank
 
@@ -52,26 +50,6 @@ def test_from_captum_takes_the_mapping_of_tcav_and_one_of_its_layers():
     for layer in (None, "z"):
         with pytest.raises(ValueError, match=rf"`layer` to choose one of \['x', 'y'\], .* but got {layer!r}"):
             ConceptBank.from_captum(cavs, layer=layer)
-
-
-def test_from_captum_points_as_captums_own_classifier():
-    normal = torch.tensor([0.6, -0.8, 0.0])
-    x = torch.randn(120, 3)
-    present = x @ normal > 0.3
-    with pytest.warns(UserWarning, match="default classifier"):
-        classifier = DefaultClassifier()
-    # Concept 7 is the one planted, concept 3 its absence.
-    classes = torch.where(present, 7, 3)
-    stats = classifier.train_and_eval(DataLoader(TensorDataset(x, classes), batch_size=40))
-    cav = CAV(
-        [Concept(7, "planted", None), Concept(3, "absent", None)],
-        "layer",
-        {"weights": classifier.weights(), "classes": classifier.classes(), **stats},
-    )
-    bank = ConceptBank.from_captum(cav)
-    assert (bank.cavs[0] @ normal) / bank.norms[0] > 0.9
-    # Why `accs` is not taken over: every sample is put into the first class.
-    assert stats["accs"] < 0.9
 
 
 def test_bad_input_of_from_captum():

@@ -11,10 +11,8 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torchvision.transforms.functional import to_tensor
 
 from captum_concepts import ConceptBank, embed
-from captum_concepts.backbones import Backbone
 from captum_concepts.bank.folders import set_p_values
 from simulated_device import simulated_device
 from untouched import untouched
@@ -188,18 +186,6 @@ def test_wrong_layouts_of_folders_are_refused(tmp_path: Path, fault: str) -> Non
     spoil(tmp_path)
     with pytest.raises(ValueError, match=message):
         ConceptBank.from_folders(Colours(), tmp_path)
-
-
-@pytest.mark.filterwarnings("ignore:. of 3 concepts have a balanced")
-def test_images_that_are_not_normalised_are_warned_of(root: Path) -> None:
-    backbone = Backbone(Colours(), "mean", None, 3, ((0.5,) * 3, (0.25,) * 3))
-    with pytest.warns(UserWarning, match="seem not to be normalised"):
-        without = ConceptBank.from_folders(backbone, root, method="mean")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        warnings.filterwarnings("ignore", ". of 3 concepts have a balanced")
-        expected = ConceptBank.from_folders(Colours(), root, method="mean", transform=to_tensor)
-    assert torch.equal(without.cavs, expected.cavs)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
-from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts import ConceptBank
 
 
 @pytest.fixture
@@ -206,15 +205,6 @@ def test_files_that_do_not_fit_together_are_damaged(tmp_path, names, rows, messa
     write_first(tmp_path / "bank", names, intercepts=torch.ones(rows))
     with pytest.raises(ValueError, match=f"damaged concept bank: .*{message}"):
         ConceptBank.load(tmp_path / "bank")
-
-
-def test_the_file_of_a_model_is_no_bank(tmp_path, bank):
-    PostHocCBM(nn.Conv2d(3, 2, 1), bank, nn.Linear(3, 2)).save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"holds a PostHocCBM and not a ConceptBank\. Read it with `PostHocCBM.load`"):
-        ConceptBank.load(tmp_path / "model")
-    bank.save(tmp_path / "bank")
-    with pytest.raises(ValueError, match=r"holds a ConceptBank and not a PostHocCBM"):
-        PostHocCBM.load(tmp_path / "bank", nn.Conv2d(3, 2, 1))
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):

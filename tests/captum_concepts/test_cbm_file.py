@@ -111,9 +111,9 @@ LAYERS: dict[str, tuple[nn.Module, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", LAYERS)
-@pytest.mark.parametrize("form", ["file", "folder"])
-@pytest.mark.parametrize("with_residual", [False, True])
+@pytest.mark.parametrize(
+    ("case", "form", "with_residual"), [("linear", "file", True), ("layers", "folder", True), ("module", "file", False)]
+)
 def test_a_bottleneck_model_comes_back_to_the_bit(tmp_path: Path, case: str, form: str, with_residual: bool) -> None:
     layer, activation = LAYERS[case]
     backbone = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
@@ -275,15 +275,7 @@ def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
         PostHocCBM.load(path, network())
 
 
-def test_damaged_files_are_refused(path: Path) -> None:
-    PostHocCBM(network(), bank(), head()).save(path)
-    content = path.read_bytes()
-    path.write_bytes(content[:-5])
-    with pytest.raises(ValueError, match="not a complete safetensors file"):
-        PostHocCBM.load(path, network())
-    path.write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
-    with pytest.raises(ValueError, match="damaged concept model: its content is not what was written"):
-        PostHocCBM.load(path, network())
+def test_a_file_of_another_kind_is_refused(path: Path) -> None:
     save_file({"weight": torch.ones(2)}, path)
     with pytest.raises(ValueError, match=r"of another kind: it holds \['weight'\]"):
         PostHocCBM.load(path, network())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from reference.chance import at_chance
 from scipy import ndimage, stats
 from torch import Tensor, nn
 
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.explain import explain_func
-from reference.chance import at_chance
 from tiny_models import seeded
 from untouched import untouched
 

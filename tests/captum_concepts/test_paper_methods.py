@@ -32,9 +32,7 @@ from refusals import refusals
 from untouched import untouched
 
 SETTINGS = {"n_samples": 3, "n_steps": 4}
-GUIDED = ("guided backpropagation", "guided Grad-CAM")
 SMOOTHED = ("SmoothGrad", "IG + SmoothGrad")
-GRAD_CAM = ("Grad-CAM", "guided Grad-CAM")
 
 pytestmark = pytest.mark.filterwarnings("ignore:Setting backward hooks:UserWarning")
 

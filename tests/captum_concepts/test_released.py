@@ -124,26 +124,6 @@ def test_a_bank_equals_the_formula_of_its_code(
     assert bank.test_accuracy[0].item() == pytest.approx(0.8 if known else float("nan"), nan_ok=True)
 
 
-def test_a_label_free_model_by_hand(tmp_path: Path) -> None:
-    # c = (3 + 1 - 2) / 4 = 0.5;  y = (2, -2) * 0.5 + (0, 1).
-    for name, tensor in {
-        "W_c": [[1.0, 1.0]],
-        "proj_mean": [[2.0]],
-        "proj_std": [[4.0]],
-        "W_g": [[2.0], [-2.0]],
-        "b_g": [0.0, 1.0],
-    }.items():
-        torch.save(torch.tensor(tensor), tmp_path / f"{name}.pt")
-    (tmp_path / "concepts.txt").write_text("a long beak", encoding="utf-8")
-    model = load_released(tmp_path, nn.Identity())
-    assert isinstance(model, BottleneckCBM)
-    image = torch.tensor([[[[3.0]], [[1.0]]]])
-    assert model.concept_predictor(image).item() == 0.5
-    assert model(image).tolist() == [[1.0, 0.0]]
-    assert model.concept_layer.names == ["a long beak"]
-    assert model.normalisation is None
-
-
 def test_names_that_repeat_get_their_number(cases: dict[str, w.Case], backbone: nn.Sequential) -> None:
     with pytest.warns(UserWarning, match=r"8 concepts of the same names, .* dog \[0\], sea \[1\], wall \[2\]"):
         model = load_released(cases["dn_cbm"].path, backbone)

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from torch.torch_version import TorchVersion
 
-from captum_concepts.support import files
 from captum_concepts.support.files import write_atomically
 from captum_concepts.support.running import run_file, to_host
 from simulated_device import simulated_device
-
-
-@pytest.mark.parametrize(("version", "is_safe"), [("2.9.1+cpu", False), ("2.10.0", True), ("2.11.0+cu130", True)])
-def test_files_of_torch_are_read_by_versions_without_the_known_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_safe: bool
-) -> None:
-    torch.save({"weight": torch.ones(2)}, tmp_path / "weights.pth")
-    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
-    # As it is in the source: on an old PyTorch the tests themselves lower the bound.
-    load = runpy.run_path(files.__file__)["load_torch_file"]
-    if is_safe:
-        assert load(tmp_path / "weights.pth")["weight"].tolist() == [1, 1]
-    else:
-        with pytest.raises(ValueError, match="CVE-2026-24747"):
-            load(tmp_path / "weights.pth")
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 import sys
-import zipfile
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -107,15 +105,6 @@ def test_weights_that_are_no_plain_tensors(tmp_path: Path, weight: object) -> No
         message = refused(partial(load, tmp_path / "PASTA_Q1.pth"), "PASTA_Q1.pth")
         # The message does not say how to run it.
         assert "weights_only" not in message.replace("weights_only=True", "")
-
-
-def test_weights_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
-    plain, path = io.BytesIO(), tmp_path / "PASTA_Q1.pth"
-    torch.save({"weight": torch.zeros(2, 10**6)}, plain)
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
-        for entry in source.infolist():
-            target.writestr(entry.filename, source.read(entry))
-    refused(lambda: load_scorer(path), "PASTA_Q1.pth", "compressed")
 
 
 def test_a_state_of_a_model_that_is_damaged() -> None:

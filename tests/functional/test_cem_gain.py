@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept, interval, is_ranked
+from quantus_concepts.functional import cem, cem_gain, class_recital, commonest_concept, interval
 from reference import comparisons
 from refusals import refusals
 
@@ -76,12 +76,6 @@ def test_shuffled_images_gain_nothing_within_the_interval() -> None:
         low, high = interval(cem_gain(shuffled, labels), (-1, 1))
         covered.append(low <= 0 <= high)
     assert np.mean(covered) >= 0.92
-
-
-def test_zero_rows_rank_nothing() -> None:
-    importance = torch.tensor([[0.0, 0.0], [-0.0, 0.0], [0.0, -1.0], [torch.nan, 0.0], [0.0, 1e-40]])
-    assert is_ranked(importance).tolist() == [False, False, True, False, True]
-    assert cem(importance, torch.ones(5, 2)).isnan().tolist() == [True, True, False, True, False]
 
 
 test_refused = refusals(

@@ -113,10 +113,8 @@ def test_interval_and_p_value_are_of_one_estimate() -> None:
     assert 50 < excluded < 350
 
 
-@pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
-@pytest.mark.parametrize(
-    ("n_classes", "size", "rho"), [(3, 10, 0), (5, 20, 0.1), (10, 20, 0.3), (25, 30, 0.1), (40, 1, 0)]
-)
+@pytest.mark.parametrize("share", [0.01, 0.1])
+@pytest.mark.parametrize(("n_classes", "size", "rho"), [(3, 10, 0), (10, 20, 0.3), (40, 1, 0)])
 def test_coverage_of_hits_that_seldom_differ(n_classes: int, size: int, rho: float, share: float) -> None:
     rng = np.random.default_rng([n_classes, int(100 * share)])
     covered, rejected = [], []

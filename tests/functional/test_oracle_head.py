@@ -25,21 +25,6 @@ def test_reference(dtype: torch.dtype) -> None:
     np.testing.assert_allclose(found, reference(rows, table, labels), atol=1e-7)
 
 
-def test_controls() -> None:
-    rng = np.random.default_rng(1)
-    n_classes, n = 20, 4000
-    table, labels = rng.permutation(2**12)[:n_classes, None] >> np.arange(12) & 1, rng.integers(0, n_classes, n)
-    # Reciting the class is right wherever no two classes are the same.
-    assert oracle_head(table[labels], table, labels).mean() == 1
-    assert oracle_head(table[(labels + 1) % n_classes], table, labels).mean() == 0
-    # Concepts drawn at random reach 1 / K, with three standard deviations.
-    chance = oracle_head(rng.integers(0, 2, (n, 12)), table, labels).mean()
-    assert abs(chance - 1 / n_classes) < 3 * np.sqrt(0.05 / n)
-    # Of classes with equal rows each has its share.
-    twins = np.repeat(table, 2, 0)
-    assert oracle_head(twins[labels], twins, labels).mean() == 1 / 2
-
-
 test_refused = refusals(
     (
         lambda: oracle_head(np.ones((2, 3)), np.ones((2, 4)), [0, 1]),

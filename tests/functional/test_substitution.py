@@ -58,28 +58,6 @@ def test_against_loops() -> None:
         np.testing.assert_allclose([moves[i] for moves in moved], expected, atol=1e-12)
 
 
-def test_controls() -> None:
-    rng = torch.Generator().manual_seed(0)
-    n, n_concepts = 4000, 6
-    class_concepts = torch.zeros(n, n_concepts)
-    class_concepts[:, :3] = 1
-    added, removed = torch.randint(3, 6, (n,), generator=rng), torch.randint(0, 3, (n,), generator=rng)
-    in_image = class_concepts.clone()
-    rows = torch.arange(n)
-    in_image[rows, added], in_image[rows, removed] = 1, 0
-    for values, expected in (
-        (in_image, (1, 1, 0)),
-        (class_concepts, (0, 0, 1)),
-        (torch.ones(n, n_concepts), (1, 0, 1)),
-    ):
-        scores = substitution(values, added, removed)
-        assert (scores.added.mean(), scores.removed.mean(), recital(values, class_concepts).mean()) == expected
-    np.testing.assert_array_equal(movement(class_concepts, in_image, added, removed).selectivity, np.ones(n))
-    guessed = substitution(torch.rand(n, n_concepts, generator=rng), added, removed)
-    assert abs(float(guessed.added.mean()) - 0.5) < 0.03
-    assert abs(float(guessed.removed.mean()) - 0.5) < 0.03
-
-
 def test_group_choice_by_hand() -> None:
     similarity = torch.tensor([[0.1, 0.5, 0.9], [0.5, 0.5, 0.9], [0.1, 0.2, 0.9], [0.1, 0.2, 0.9]])
     groups, group_of_image = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1, 2])

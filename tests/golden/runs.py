@@ -25,7 +25,6 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts import tcav_score
-from captum_concepts.attributions.methods import build_methods
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_commands import COMMANDS
@@ -36,6 +35,7 @@ from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
+from quantus_concepts.studies.attribution.methods import named_methods
 from quantus_concepts.studies.pasta.material import RatedBirds
 from quantus_concepts.studies.pasta.training import subset_correlations
 
@@ -55,7 +55,7 @@ def few_random_models(*arguments: Any, **named: Any) -> Any:
 
 def few_steps(*arguments: Any, **named: Any) -> Any:
     """Build methods of two steps and two samples."""
-    return build_methods(*arguments, **named | {"n_samples": 2, "n_steps": 2})
+    return named_methods(*arguments, **named | {"n_samples": 2, "n_steps": 2})
 
 
 #: Numbers that no option makes smaller.
@@ -66,7 +66,7 @@ FEWER = {
     "quantus_concepts.studies._kit.plots.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, alpha=0.1, method="mean"),
     "quantus_concepts.studies.pasta.training.RatedBirds": partial(RatedBirds, n_train=200),
-    "quantus_concepts.studies.pasta.training.build_methods": few_steps,
+    "quantus_concepts.studies.pasta.training.named_methods": few_steps,
     "quantus_concepts.studies.pasta.training.subset_correlations": partial(subset_correlations, n_runs=10),
     "quantus_concepts.pasta.applications.correlations.N_DRAWN": 12,
 }

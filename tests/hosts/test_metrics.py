@@ -1,4 +1,4 @@
-"""What all metrics have from Quantus beyond their contract: arguments, an evaluation with built-ins, variants."""
+"""What all metrics have from Quantus beyond their contract: arguments, models without shared features, variants."""
 
 from __future__ import annotations
 
@@ -10,20 +10,14 @@ import numpy as np
 import pytest
 import quantus
 import torch
-from captum.attr import InputXGradient
-from quantus.helpers.enums import DataType
-from torch import nn
 
 import quantus_concepts
-from captum_concepts import ConceptBank, PostHocCBM
 from contributing_metric import ConceptMass
 from metric_inputs import (
     EXPORTED,
-    OF_SEVERAL_CLASSES,
     metric_arguments,
     metric_makers,
     predicted,
-    region,
 )
 from quantus_concepts import CEM, CGIM, IIR
 from quantus_concepts.functional import positive_percentile
@@ -59,10 +53,6 @@ def truth(rng, images):
     return truth
 
 
-#: Metrics with a score for each concept.
-OF_CONCEPTS = dict.fromkeys(
-    ("ConceptAUC", "ConceptQuality", "ConceptTaskLeakage", "InterconceptLeakage", "Monosemanticity"), N_CONCEPTS
-)
 #: Metrics that on images ask the concept model itself, and no explanation method.
 ON_IMAGES = [metric.__name__ for metric in METRICS if "importance" in inspect.signature(metric).parameters]
 
@@ -70,12 +60,6 @@ ON_IMAGES = [metric.__name__ for metric in METRICS if "importance" in inspect.si
 def on_images(truth: dict[str, Any]) -> dict[str, Any]:
     makers = metric_makers(truth, METRICS)
     return {name: makers[name]() for name in ON_IMAGES}
-
-
-def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-    x = torch.as_tensor(np.asarray(inputs)).to(next(model.parameters()).dtype).requires_grad_()
-    attributions = InputXGradient(model).attribute(x, target=torch.as_tensor(targets))
-    return (attributions.sum(1, keepdim=True) if attributions.ndim == 4 else attributions).detach().numpy()
 
 
 def values_and_weights(model: TinyConceptModel, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,44 +96,6 @@ class TestHost:
         merged = quantus.AVAILABLE_METRICS | quantus_concepts.AVAILABLE_METRICS
         assert merged["Concepts"]["CEM"] is CEM
         assert all(merged[category] == metrics for category, metrics in quantus.AVAILABLE_METRICS.items())
-
-    @pytest.mark.parametrize("kind", ["any concept model", "post-hoc CBM"])
-    def test_all_metrics_and_built_ins_in_one_evaluate(self, kind, model, images, truth, capsys, rng):
-        if kind == "post-hoc CBM":
-            bank = ConceptBank(model.concept_predictor.cavs)
-            level, model = model.absent_values, PostHocCBM(model.features, bank, model.head).eval()
-            model.absent_values = level
-        classes = predicted(model, images)
-        built_in = {"Sparseness": quantus.Sparseness(), "PointingGame": quantus.PointingGame()}
-        own = {name: make() for name, make in metric_makers(truth, METRICS).items()}
-        metrics = own | built_in
-        methods = {
-            "callable": explain,
-            "Saliency": {"method": "Saliency"},
-            "array": rng.normal(size=(N, 1, SIZE, SIZE)),
-        }
-        results = quantus.evaluate(
-            metrics, methods, model, images, classes, s_batch=region(N, SIZE), explain_func_kwargs={}
-        )
-        assert "Failed to evaluate" not in capsys.readouterr().out
-        for method in ("callable", "Saliency", "array"):
-            assert len(results[method]["CGIM"]) == N_CONCEPTS
-            assert np.isfinite(results[method]["CGIM"]).any()
-            assert len(results[method]["CEM"]) == N
-            assert set(results[method]["CEM"]) <= {0.0, 0.5, 1.0}
-            # the first bird's parts are all out of sight
-            assert np.isnan(results[method]["CLM"][0])
-            assert np.isfinite(results[method]["CLM"][1:]).any()
-            assert len(results[method]["Sparseness"]) == N
-            for name in own.keys() - {*ON_IMAGES, "SubstitutionScore"}:
-                assert len(results[method][name]) == {**OF_CONCEPTS, "Completeness": 1}.get(name, N)
-                # an array cannot explain again
-                explained = method != "array" or not isinstance(metrics[name], ReExplainingMetric)
-                explained &= DataType.IMAGE in metrics[name].data_applicability
-                if name not in OF_SEVERAL_CLASSES:
-                    assert np.isfinite(results[method][name]).any() == explained, name
-        for name in ON_IMAGES:
-            np.testing.assert_array_equal(results["callable"][name], results["array"][name])
 
 
 class TestCalls:
@@ -192,18 +138,6 @@ class TestPaperIdentities:
         methods = {"weight": {"method": "Gradient"}, "contribution": {"method": "InputXGradient"}, "value": values}
         results = quantus.evaluate({"metric": metric}, methods, model.head, x_batch=values, y_batch=classes)
         return {name: scores["metric"] for name, scores in results.items()}
-
-    @pytest.mark.parametrize("top_l", [1, 3])
-    def test_cem(self, top_l, model, explained, truth, images):
-        values, weights, classes = explained
-        host = self.through_quantus(CEM(truth["concept_labels"], top_l=top_l), model, values, classes)
-        chosen = weights[classes]
-        for name, importance in {"weight": chosen, "value": values, "contribution": chosen * values}.items():
-            order = np.argsort(-importance, axis=1, kind="stable")[:, :top_l]
-            expected = np.take_along_axis(truth["concept_labels"], order, 1).mean(1)
-            np.testing.assert_allclose(host[name], expected, atol=1e-6)
-            image_view = CEM(truth["concept_labels"], top_l=top_l, importance=name)(model, images, classes)
-            np.testing.assert_allclose(image_view, expected, atol=1e-6)
 
     @pytest.mark.parametrize("per", ["concept", "class"])
     def test_cgim(self, per, model, explained, truth, images):

@@ -147,14 +147,6 @@ def test_a_selection_of_concepts_does_not_hide_a_shuffling_loader() -> None:
         score_concepts(make_model(), loader, ONE, truth={"labels": KIND})
 
 
-def test_a_part_of_a_part_keeps_tables_names_and_parts() -> None:
-    data = Data([0, 1, 2, 3])
-    whole = score_concepts(make_model(), DataLoader(data, 8), ONE, seed=0)
-    part = Subset(Subset(data, range(N)), range(N))
-    pd.testing.assert_frame_equal(score_concepts(make_model(), DataLoader(part, 8), ONE, seed=0), whole)
-    assert {"CGIM", "CLM"} <= {*whole.metric}
-
-
 @pytest.mark.parametrize("concepts", [[3, 2, 1, 0], [1, 3, 0, 2], [4, 2, 0, 1, 3]])
 @pytest.mark.parametrize("classes", [[0, 1, 2, 3], [2, 0, 3, 1]])
 def test_a_data_set_is_matched_by_the_names_of_concepts_and_classes(concepts: list[int], classes: list[int]) -> None:

@@ -13,37 +13,35 @@ from known_truth import World
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, summarise
 from quantus_concepts.functional import cgim
 from quantus_concepts.metrics import UsualMetrics, predict_concepts, score_predictions
+from tiny_models import two_concepts
 
 VALUES = np.array([[1.0, 1.0], [3.0, 1.0]], dtype="float32")
 LABELS = [[1, 0], [1, 0]]
 CLASSES = np.array([0, 0])
 
 
+@pytest.fixture
 def model() -> BottleneckCBM:
-    """Return a model whose values are its inputs, and whose first class reads -2 times the second concept."""
-    head, layer = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
-    head.weight.data, layer.weight.data = torch.tensor([[1.0, -2.0], [0.0, 1.0]]), torch.eye(2)
-    made = BottleneckCBM(nn.Identity(), layer, head, pool=lambda rows: rows, activation=None).eval()
+    made = two_concepts()
     made.absent_values = torch.zeros(2)
     return made
 
 
-def test_cem_ranks_contributions_by_magnitude() -> None:
+def test_cem_ranks_contributions_by_magnitude(model: BottleneckCBM) -> None:
     """Contributions to class 0 are (1, -2) and (3, -2): by magnitude the absent second concept is the first image's."""
     written = CEM(LABELS, importance="contribution", abs=True, gain=False, only_correct=False)
-    assert CEM.as_printed(concept_labels=LABELS)(model(), VALUES, CLASSES) == [0.0, 1.0]
-    assert written(model(), VALUES, CLASSES) == [0.0, 1.0]
-    assert CEM(LABELS, importance="contribution")(model(), VALUES, CLASSES) == [1.0, 1.0]
-    assert CEM.as_printed(concept_labels=LABELS, abs=False)(model(), VALUES, CLASSES) == [1.0, 1.0]
+    assert CEM.as_printed(concept_labels=LABELS)(model, VALUES, CLASSES) == [0.0, 1.0]
+    assert written(model, VALUES, CLASSES) == [0.0, 1.0]
+    assert CEM(LABELS, importance="contribution")(model, VALUES, CLASSES) == [1.0, 1.0]
+    assert CEM.as_printed(concept_labels=LABELS, abs=False)(model, VALUES, CLASSES) == [1.0, 1.0]
 
 
-def test_a_table_as_printed_ranks_contributions_alone_by_magnitude() -> None:
+def test_a_table_as_printed_ranks_contributions_alone_by_magnitude(model: BottleneckCBM) -> None:
     data = [(torch.as_tensor(VALUES), torch.as_tensor(CLASSES), torch.tensor(LABELS))]
     usual = UsualMetrics(top_l=[1], by_magnitude=True)
-    explained = model()
     # Both images are predicted as class 0, which is explained.
-    explained.head.bias = nn.Parameter(torch.tensor([9.0, 0.0]))
-    rows = predict_concepts(explained, data, usual)
+    model.head.bias = nn.Parameter(torch.tensor([9.0, 0.0]))
+    rows = predict_concepts(model, data, usual)
 
     def cems(metric: UsualMetrics | CEM) -> dict[str, float]:
         table = score_predictions(rows, metric)
@@ -55,14 +53,14 @@ def test_a_table_as_printed_ranks_contributions_alone_by_magnitude() -> None:
     assert cems(CEM.as_printed()) == {"contribution": 0.5}
 
 
-def test_cgim_is_the_cosine_of_contributions() -> None:
+def test_cgim_is_the_cosine_of_contributions(model: BottleneckCBM) -> None:
     """Type 3 of the classes' mean contributions, one image each."""
     images, y = np.array([[3.0, 1.0], [1.0, 4.0]], dtype="float32"), np.array([0, 1])
-    table, head = [[1, 0.5], [0, 1]], model()
-    printed = CGIM.as_printed(class_concepts=table, labels=y)(head, images, y)
-    assert printed == CGIM(table, labels=y, importance="contribution", centred=False)(head, images, y)
+    table = [[1, 0.5], [0, 1]]
+    printed = CGIM.as_printed(class_concepts=table, labels=y)(model, images, y)
+    assert printed == CGIM(table, labels=y, importance="contribution", centred=False)(model, images, y)
     assert printed == pytest.approx(cgim([[3.0, -2.0], [0.0, 4.0]], table).tolist())
-    assert printed != CGIM(table, labels=y)(head, images, y)
+    assert printed != CGIM(table, labels=y)(model, images, y)
 
 
 def test_clm_ranks_by_contribution() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -33,8 +31,6 @@ from quantus_concepts.metrics import (
     InterconceptLeakage,
     SparseHeadAccuracy,
     plot_sparse_heads,
-    predict_concepts,
-    score_predictions,
 )
 from quantus_concepts.metrics.host.predictions import ConceptPredictions
 from quantus_concepts.metrics.host.scores import commonest
@@ -159,25 +155,6 @@ def test_the_ceiling_has_an_interval_over_classes() -> None:
     assert row["low"] != pytest.approx(interval(hits)[0])
 
 
-def test_honest_values_do_not_leak() -> None:
-    table = score(HONEST, ConceptTaskLeakage(), InterconceptLeakage()).set_index(["metric", "item"])["value"]
-    for name in ("concept-task leakage", "inter-concept leakage"):
-        assert abs(table[name, ""]) < 0.01
-        assert table[f"{name} p", ""] > 0.05
-
-
-def test_ranges_merge_and_batches_do_not_matter() -> None:
-    metrics = [ConceptTaskLeakage(n_permutations=9), ConceptSetCeiling(), SparseHeadAccuracy([1, 2])]
-    whole = score(LEAKING, *metrics)
-    pd.testing.assert_frame_equal(score_concepts(model(), loader(LEAKING, 17), metrics=metrics), whole)
-    data = loader(LEAKING).dataset
-    parts = [
-        predict_concepts(model(), DataLoader(torch.utils.data.Subset(data, range(start, start + 120)), 60), start=start)
-        for start in (0, 120)
-    ]
-    pd.testing.assert_frame_equal(score_predictions(ConceptPredictions.merge(parts), metrics), whole)
-
-
 def test_sparse_heads_and_their_plot() -> None:
     banks = [
         PostHocCBM(nn.Identity(), ConceptBank.random(N_CONCEPTS, N_CONCEPTS, seed=seed), model().head, values="raw")
@@ -245,19 +222,6 @@ def test_completeness_is_that_of_the_formula() -> None:
     assert table["chance"].tolist() == [0]
     given = score_concepts(model(), loader(HONEST), metrics=[Completeness()], truth={"network_classes": predicted})
     pd.testing.assert_frame_equal(given, table)
-
-
-def test_all_metrics_have_rows_with_random_banks() -> None:
-    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        yield HONEST, CLASSES, CONCEPTS
-
-    fitted = PostHocCBM.fit(nn.Identity(), batches(), n_pos=20, n_neg=20, random_banks=3)
-    table = score_concepts(fitted, loader(HONEST), metrics="all", class_concepts=TABLE.float(), value_threshold=0.0)
-    ranges = {*table.loc[table["what"] == "random range", "metric"]}
-    names = {"concept-task leakage", "inter-concept leakage", "sparse head accuracy"}
-    assert names <= ranges
-    assert {*names, "concept-set ceiling"} <= {*table["metric"]}
-    assert "concept-set ceiling" not in ranges
 
 
 def rows_of(values: Tensor) -> ConceptPredictions:

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from quantus_concepts import CEM
-from reference.comparisons import cem_gain as reference_gain
 from tiny_models import SharingConceptModel
 
 LABELS = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]])
@@ -41,14 +40,6 @@ def test_only_correct_leaves_misclassified_images_undefined(head):
     metric = CEM(LABELS, only_correct=True, labels=[1, 0, 0])
     np.testing.assert_array_equal(metric(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE), [1, np.nan, 0])
     assert metric.undefined == 1
-
-
-def test_a_sample_whose_importance_is_not_finite_is_undefined_and_said(head):
-    a_batch = IMPORTANCE.copy()
-    a_batch[1, 2] = np.nan
-    with pytest.warns(UserWarning, match=r"NaN or infinity \(1 of 3 samples\)"):
-        scores = CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), a_batch)
-    np.testing.assert_array_equal(scores, [1, np.nan, 0])
 
 
 def test_chance_clusters_and_reasons_are_remembered(head):
@@ -143,20 +134,3 @@ class TestGain:
             assert np.isnan(alone(head, IMPORTANCE[:1], np.array([1]), IMPORTANCE[:1])).all()
         metric = CEM(LABELS, only_correct=True, labels=[1, 0, 0], gain=True, disable_warnings=True)
         np.testing.assert_array_equal(metric(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE), [1, np.nan, -1])
-
-    def test_batches_and_processes(self, head):
-        rng = np.random.default_rng(0)
-        importance, labels = rng.normal(size=(30, 4)), rng.integers(0, 2, (30, 4))
-        importance[4], importance[9, 1] = 0, np.nan
-        values, classes = rng.normal(size=(30, 4)), rng.integers(0, 2, 30)
-        expected = reference_gain(importance, labels, 3)
-        settings = {"top_l": 3, "gain": True, "disable_warnings": True}
-        one = CEM(labels, **settings)
-        np.testing.assert_allclose(one(head, values, classes, importance, batch_size=7), expected, atol=1e-12)
-        first, second = CEM(**settings), CEM(**settings)
-        for metric, rows in ((first, slice(0, 11)), (first, slice(11, 20)), (second, slice(20, 30))):
-            metric.update(head, values[rows], classes[rows], importance[rows], concept_labels=labels[rows])
-        first.merge_state(second)
-        np.testing.assert_array_equal(first.compute(), one.evaluation_scores)
-        with pytest.raises(ValueError, match="`gain` differs"):
-            first.merge_state(CEM(top_l=3))

@@ -1,4 +1,4 @@
-"""ConceptQuality at the head, on images, in updates and in tables of `score_concepts`, and the plot of calibration."""
+"""ConceptQuality at the head, on images and in tables of `score_concepts`, and the plot of calibration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ with torch.no_grad():
 
 
 @pytest.mark.parametrize("score", QUALITIES)
-def test_at_the_head_on_images_and_in_updates(score: str) -> None:
+def test_at_the_head_and_on_images(score: str) -> None:
     expected = concept_quality(VALUES, TRUTH, score).tolist()
     metric = ConceptQuality(score, concept_labels=TRUTH, threshold=0.5)
     values = VALUES.numpy()
@@ -48,11 +48,6 @@ def test_at_the_head_on_images_and_in_updates(score: str) -> None:
     assert metric.records[-1].chance == pytest.approx(chance, nan_ok=True)
     lower = score in ("brier", "calibration_error")
     assert metric.score_direction == (ScoreDirection.LOWER if lower else ScoreDirection.HIGHER)
-    parts = [ConceptQuality(score) for _ in BATCHES]
-    for part, (inputs, classes, truth) in zip(parts, BATCHES, strict=True):
-        part.update(CBM, inputs.numpy(), classes.numpy(), concept_labels=truth.numpy())
-    parts[0].merge_state(parts[1])
-    assert parts[0].compute() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("score", QUALITIES)
@@ -90,14 +85,6 @@ def test_margins_have_no_scores_of_probabilities_and_their_own_threshold() -> No
     assert table["value"].iloc[0] == pytest.approx(expected)
     with pytest.raises(ValueError, match="Pass 0 for margins"):
         ConceptQuality("f1", concept_labels=LABELS)(MODEL.head, MARGINS.numpy(), CLASSES, a_batch=MARGINS.numpy())
-
-
-def test_all_metrics_of_a_table_have_them() -> None:
-    table = score_concepts(CBM, BATCHES, "all")
-    rows = table[table["what"] == "score"].set_index("metric")["value"]
-    for score in QUALITIES:
-        assert rows[NAMES[score]] == pytest.approx(concept_quality(VALUES, TRUTH, score).mean().item())
-    assert not set(NAMES.values()) & set(score_concepts(CBM, BATCHES)["metric"])
 
 
 def test_reasons_are_counted() -> None:

@@ -10,11 +10,14 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import ConceptPredictions, ConceptRegions, predict_concepts, score_concepts, score_predictions
-from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts import (
+    CLM,
+    ConceptRegions,
+    score_concepts,
+)
 from quantus_concepts.functional import RandomBank, region_scores
 from refusals import refusals
 
@@ -32,18 +35,11 @@ IMAGES = torch.cat([MASKS.float(), REST], 1)
 PREDICTOR = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-class Given(nn.Module):
-    """A backbone whose maps are the images."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        return images
-
-
 def model_of(cavs: Tensor) -> PostHocCBM:
     """Return a model whose first concept is the one with part 0 for class 0, and that with part 1 for class 1."""
     head = nn.Linear(4, 2)
     head.weight = nn.Parameter(torch.tensor([[9.0, 0, 0, 1], [0, 9.0, 0, 1]]))
-    return PostHocCBM(Given(), ConceptBank(cavs.float()), head, values="raw").eval()
+    return PostHocCBM(nn.Identity(), ConceptBank(cavs.float()), head, values="raw").eval()
 
 
 def of_images(model: PostHocCBM, score: str, classes: Tensor = CLASSES, **settings: Any) -> np.ndarray:
@@ -148,7 +144,7 @@ class TestImages:
             cavs = 7 * torch.randn(1, 16, generator=torch.Generator().manual_seed(100 + number))
             head = nn.Linear(1, 2)
             head.weight = nn.Parameter(torch.ones(2, 1))
-            model = PostHocCBM(Given(), ConceptBank(cavs), head, values="raw").eval()
+            model = PostHocCBM(nn.Identity(), ConceptBank(cavs), head, values="raw").eval()
             metric = ConceptRegions("coverage", regions, [0], importance="weight")
             covered.append(np.mean(metric(model, features.numpy(), classes.numpy(), channel_first=True)))
             assert metric.records[-1].chance == 1 / 40
@@ -177,6 +173,37 @@ TRUTH = {"regions": MASKS, "part_of_concept": PARTS}
 
 def rows_of(table: pd.DataFrame, baseline: str = "", model: str = "model") -> pd.DataFrame:
     return table[(table["model"] == model) & (table["baseline"] == baseline)].set_index("metric")
+
+
+class Marked(Dataset):
+    """Images whose data set knows masks of the object, on which all concepts are, and no points."""
+
+    regions, part_of_concept = MASKS[:, 1:], torch.zeros(4, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return IMAGES[index], CLASSES[index], torch.eye(4)[index % 4], torch.zeros(0, 1, 2)
+
+
+def test_masks_of_the_data_set() -> None:
+    model, metric = model_of(BEST), ConceptRegions("energy", importance="weight")
+    model.mean_values = torch.zeros(4)
+    bound = metric.vary(part_of_concept=np.zeros(4, int))
+    expected = score_concepts(model, [(IMAGES, CLASSES)], [bound], truth={"regions": MASKS[:, 1:]})
+    for rows in (range(N), range(4, N)):
+        data = Subset(Marked(), rows)
+        table = score_concepts(model, DataLoader(data, 3), [metric])
+        if len(rows) == N:
+            pd.testing.assert_frame_equal(table, expected)
+        assert rows_of(table)["undefined"].tolist() == [int(1 in rows)] * 2
+        # There are no points: of the usual metrics those of places are left out.
+        every = score_concepts(model, DataLoader(data, 3), "all")
+        assert {"energy inside", "CEM"} < {*every["metric"]}
+        assert "CLM" not in {*every["metric"]}
+        with pytest.raises(ValueError, match="CLM needs `points`"):
+            score_concepts(model, DataLoader(data, 3), [CLM(part_of_concept=np.zeros(4, int))])
 
 
 def test_in_a_table_with_baselines_and_random_banks(banks: list[RandomBank], tmp_path: Path) -> None:
@@ -211,10 +238,7 @@ def test_in_a_table_with_baselines_and_random_banks(banks: list[RandomBank], tmp
     draws = [np.nanmean(of_images(of_bank, "coverage", of_bank(IMAGES).argmax(1))) for of_bank in own_banks]
     of_banks = rows_of(table, model="control").loc["coverage"]
     assert of_banks[["low", "high"]].tolist() == pytest.approx([min(draws), max(draws)])
-    # In batches, of truth that the loader or the call has, of saved rows and by image.
-    batches = [(IMAGES[rows], CLASSES[rows]) for rows in torch.arange(N).split(3)]
-    again = score_concepts(model, batches, METRICS, controls=banks)
-    np.testing.assert_allclose(again["value"], table["value"], rtol=1e-6)
+    # Of truth that the loader or the call has, and by image.
     unbound = [ConceptRegions(score, importance="weight") for score in ("iou", "energy", "hit")]
     asked = score_concepts(model, loader, unbound, truth=TRUTH)
     assert rows_of(asked)["value"].tolist() == pytest.approx(own["value"].tolist())
@@ -223,10 +247,6 @@ def test_in_a_table_with_baselines_and_random_banks(banks: list[RandomBank], tmp
     assert rows_of(given)["value"].tolist() == pytest.approx(own["value"].tolist())
     # Without regions of all images at hand there is no mean of others.
     assert set(given["baseline"]) == {"", "centred Gaussian"}
-    rows = predict_concepts(model, loader, [METRIC])
-    rows.save(tmp_path / "rows")
-    saved = score_predictions(ConceptPredictions.load(tmp_path / "rows"), METRICS)
-    assert saved["value"].tolist() == table[table["model"] == "model"]["value"].tolist()
     images = score_concepts(model, loader, METRICS, per_image=True)
     per_image = images[(images["metric"] == "region IoU") & (images["baseline"] == "")]["value"]
     np.testing.assert_allclose(per_image, of_images(model, "iou", predicted), rtol=1e-6)
@@ -250,27 +270,6 @@ def test_two_kinds_of_regions_in_one_table() -> None:
     # The masks are rectangles.
     assert values["masks"] == values["boxes"] != values["moved"]
     assert [*values.index] == [row for name in metrics for row in (name, f"{name}, coverage")]
-
-
-def test_painted_parts_are_the_truth() -> None:
-    birds = PaintedBirds(n_images=12, split="test", image_size=48, n_classes=4, n_concepts=30)
-    regions = torch.stack([birds.part_masks(i) for i in range(len(birds))])
-    images, parts = birds.images(), birds.part_of_concept
-    # Features that are the parts themselves, and a concept's direction that of its part: the maps are right.
-    features = torch.cat([regions.float(), images], 1)
-    cavs = torch.zeros(30, 15)
-    cavs[parts >= 0, parts[parts >= 0]] = 1
-    head = nn.Linear(30, 4)
-    head.weight = nn.Parameter(torch.rand(4, 30, generator=DRAWN))
-    bank = ConceptBank(cavs + 1e-9, names=birds.concept_names)
-    model = PostHocCBM(Given(), bank, head, values="raw").eval()
-    loader = DataLoader([*zip(features, birds.labels, strict=True)], 5)
-    metric = ConceptRegions(regions=regions, part_of_concept=parts, importance="weight")
-    table = score_concepts(model, loader, [metric.vary(score=score) for score in ("iou", "energy", "hit")])
-    own, other = rows_of(table)["value"], rows_of(table, "mean region of the part")["value"]
-    assert own[["region IoU", "pointing game"]].tolist() == [1, 1]
-    assert own["energy inside"] == pytest.approx(1, abs=1e-5)
-    assert (other < 0.9).all()
 
 
 def called(**changed: Any) -> Any:

@@ -36,19 +36,12 @@ CODES = torch.eye(L)[SHOWN][:, :, None, None] * (1 + torch.rand(N, 1, 3, 3, gene
 IMAGES = torch.einsum("nlhw,ld->ndhw", CODES, PLANTED) + 0.05 * torch.rand(N, D, 3, 3, generator=DRAWN)
 
 
-class Given(nn.Module):
-    """A backbone whose maps are the images."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        return images
-
-
 def striped_images(n: int) -> tuple[Tensor, Tensor]:
-    """Return noisy stripes (n, 3, 32, 32) in four directions, which are the classes."""
-    drawn, classes, places = torch.Generator().manual_seed(0), torch.arange(n) % 4, 1.2 * torch.arange(32.0)
+    """Return noisy stripes (n, 3, 24, 24) in four directions, which are the classes."""
+    drawn, classes, places = torch.Generator().manual_seed(0), torch.arange(n) % 4, 1.2 * torch.arange(24.0)
     angles = (classes * math.pi / 4 + 0.2 * torch.randn(n, generator=drawn))[:, None, None]
     waves = torch.sin(angles.cos() * places + angles.sin() * places[:, None] + torch.rand(n, 1, 1, generator=drawn) * 6)
-    colours, noise = torch.rand(n, 3, 1, 1, generator=drawn), torch.randn(n, 3, 32, 32, generator=drawn)
+    colours, noise = torch.rand(n, 3, 1, 1, generator=drawn), torch.randn(n, 3, 24, 24, generator=drawn)
     return 0.5 + 0.3 * waves[:, None] * colours + 0.15 * noise, classes
 
 
@@ -90,12 +83,12 @@ def beats(table: pd.DataFrame, metric: str, baseline: str = "random activations"
 
 @pytest.fixture(scope="module")
 def bank():
-    return ConceptBank.from_activations(Given(), IMAGES, L)
+    return ConceptBank.from_activations(nn.Identity(), IMAGES, L)
 
 
 @pytest.fixture(scope="module")
 def table(bank):
-    return score_discovered(Given(), bank, IMAGES, linear(PLANTED), n_splits=2)
+    return score_discovered(nn.Identity(), bank, IMAGES, linear(PLANTED), n_splits=2)
 
 
 class Wrapped(nn.Module):
@@ -110,7 +103,7 @@ class Wrapped(nn.Module):
 
 
 def test_nothing_is_changed_and_batches_and_another_head_give_the_same(bank, table):
-    backbone, head = Given(), Wrapped()
+    backbone, head = nn.Identity(), Wrapped()
     with untouched(backbone, head):
         again = score_discovered(backbone, bank, [IMAGES[:25], IMAGES[25:]], head, n_splits=2)
     # Surrogates are of linear heads.
@@ -148,8 +141,8 @@ def test_the_planted_concepts_that_the_head_reads_are_kept_and_no_others():
     codes = torch.rand(n, 20, 2, 2, generator=drawn) * (torch.rand(n, 20, 2, 2, generator=drawn) < 0.5)
     codes += torch.rand(n, 20, 1, 1, generator=drawn) < 0.2
     images = torch.einsum("nlhw,ld->ndhw", codes, planted) + 0.05 * torch.rand(n, 40, 2, 2, generator=drawn)
-    bank, head = ConceptBank.from_activations(Given(), images, 20), linear(planted[:4])
-    table = score_discovered(Given(), bank, images, head, n_splits=1)
+    bank, head = ConceptBank.from_activations(nn.Identity(), images, 20), linear(planted[:4])
+    table = score_discovered(nn.Identity(), bank, images, head, n_splits=1)
     found = verdicts(table)
     read = (bank.cavs @ planted.T).argmax(1) < 4
     assert found["stable"].all()
@@ -162,7 +155,14 @@ def test_the_planted_concepts_that_the_head_reads_are_kept_and_no_others():
     # Without anything to lose nothing is used, whatever the shares are.
     everything = table["metric"] == "logit drop without everything"
     assert table[everything]["low"].item() > 0
-    untold = score_discovered(Given(), bank, images, linear(1e-9 * torch.randn(4, 40, generator=drawn)), n_splits=1)
+    untold = score_discovered(
+        nn.Identity(),
+        bank,
+        images,
+        linear(1e-9 * torch.randn(4, 40, generator=drawn)),
+        discover=lambda rows, seed: bank.cavs,
+        n_splits=1,
+    )
     assert not verdicts(untold)["used"].any()
 
 
@@ -171,7 +171,7 @@ def test_nothing_is_kept_of_shuffled_pixels_and_of_random_weights():
     trained, untrained = (striped_network(images, classes, steps) for steps in (80, 0))
     assert (trained(images).argmax(1) == classes).float().mean() > 0.9
     generator = torch.Generator().manual_seed(0)
-    shuffled = torch.stack([image.flatten(1)[:, torch.randperm(1024, generator=generator)] for image in images])
+    shuffled = torch.stack([image.flatten(1)[:, torch.randperm(576, generator=generator)] for image in images])
     for network, shown in ((trained, shuffled.view_as(images)), (untrained, images)):
         bank = ConceptBank.from_activations(network[0], shown, 6)
         table = score_discovered(network[0], bank, shown, network[-1], n_splits=1)
@@ -201,7 +201,7 @@ def test_directions_that_are_random_score_as_random_ones_do():
     def discover(rows, seed):
         return torch.randn(L, D, generator=torch.Generator().manual_seed(1000 * seed + len(rows) + int(rows.sum())))
 
-    table = score_discovered(Given(), bank, IMAGES, discover=discover, n_splits=2)
+    table = score_discovered(nn.Identity(), bank, IMAGES, discover=discover, n_splits=2)
     for metric in ("stability over halves", "stability over seeds"):
         assert row(table, metric)["value"] < 0.5
     assert beats(table, "explained variance", "random directions") == 0
@@ -218,7 +218,7 @@ def test_the_table_has_the_numbers_of_the_functions(bank):
 
     labels = head(IMAGES.mean((2, 3))).argmax(1)
     labels[::5] = (labels[::5] + 1) % K
-    table = score_discovered(Given(), bank, IMAGES, head, labels=labels, discover=discover, n_splits=1)
+    table = score_discovered(nn.Identity(), bank, IMAGES, head, labels=labels, discover=discover, n_splits=1)
     places, embeddings = IMAGES.flatten(2).transpose(1, 2).flatten(0, 1), IMAGES.mean((2, 3))
     # An image is in one half with all its places.
     first, second, all_places = asked
@@ -267,7 +267,7 @@ def test_monosemanticity_in_the_features_of_another_network(bank):
     mixed = ConceptBank(torch.cat([PLANTED, PLANTED.sum(0, keepdim=True)]), settings={"method": "text"})
     # What all places share makes their activations no concepts.
     images = IMAGES + 3 * torch.rand(D, 1, 1, generator=DRAWN)
-    table = score_discovered(Given(), mixed, images, embeddings=others, n_splits=1)
+    table = score_discovered(nn.Identity(), mixed, images, embeddings=others, n_splits=1)
     expected = monosemanticity(images.mean((2, 3)) @ nn.functional.normalize(mixed.cavs, dim=1).T, others)
     rows = [row(table, "monosemanticity", item=name) for name in mixed.names]
     assert [found["value"] for found in rows] == pytest.approx(expected.tolist(), abs=1e-5)
@@ -281,7 +281,7 @@ def test_monosemanticity_in_the_features_of_another_network(bank):
     # Any direction of features that know the clusters is above chance, and far below the concepts.
     assert chance < row(table, "monosemanticity", "random directions")["value"] < 0.6 < min(expected[:L])
     with pytest.raises(ValueError, match="`embeddings`"):
-        score_discovered(Given(), bank, IMAGES, embeddings=others[1:])
+        score_discovered(nn.Identity(), bank, IMAGES, embeddings=others[1:])
 
 
 def test_networks_without_a_relu():
@@ -289,8 +289,8 @@ def test_networks_without_a_relu():
     turn = torch.linalg.qr(torch.randn(D, D, generator=DRAWN)).Q
     images = torch.einsum("ndhw,de->nehw", IMAGES, turn)
     with pytest.warns(UserWarning, match="clusters"):
-        bank = ConceptBank.from_activations(Given(), images, L)
-    table = score_discovered(Given(), bank, images, linear(PLANTED @ turn), n_splits=2)
+        bank = ConceptBank.from_activations(nn.Identity(), images, L)
+    table = score_discovered(nn.Identity(), bank, images, linear(PLANTED @ turn), n_splits=2)
     for metric in ("stability over halves", "stability over seeds"):
         assert row(table, metric)["value"] > 0.9
         assert beats(table, metric, "random directions") == 1
@@ -300,7 +300,7 @@ def test_networks_without_a_relu():
     assert beats(table, "share of the logit drop", "random order", l=1) == 1
 
 
-@pytest.mark.parametrize("family", ["convnext_tiny", "efficientnet_b0", "vit_b_32"])
+@pytest.mark.parametrize("family", ["efficientnet_b0", "vit_b_32"])
 def test_the_structure_of_torchvision_networks_without_a_relu(family):
     torch.manual_seed(0)
     settings = {"image_size": 64} if family == "vit_b_32" else {}
@@ -314,7 +314,7 @@ def test_the_structure_of_torchvision_networks_without_a_relu(family):
 
 def test_undefined_with_a_reason(bank):
     words = ConceptBank(bank.cavs, settings={"method": "text"})
-    table = score_discovered(Given(), words, IMAGES, n_banks=2)
+    table = score_discovered(nn.Identity(), words, IMAGES, n_banks=2)
     undefined = table[table["value"].isna()]
     assert undefined.groupby("reason")["metric"].unique().map(list).to_dict() == {
         "how the bank was discovered is not known: pass `discover`": ["stability over halves", "stability over seeds"],
@@ -333,11 +333,11 @@ def test_undefined_with_a_reason(bank):
         ("stability over halves", IMAGES[:1], "there are no two halves of one image"),
         ("stability over halves", IMAGES[:2, :, :1, :1], "a half of the images has fewer places"),
     ):
-        table = score_discovered(Given(), words if images is same else bank, images, n_banks=2)
+        table = score_discovered(nn.Identity(), words if images is same else bank, images, n_banks=2)
         assert row(table, metric)["reason"].startswith(reason)
     # A concept that is nowhere the strongest.
     weak = ConceptBank(torch.cat([PLANTED, -PLANTED.sum(0, keepdim=True)]))
-    table = score_discovered(Given(), weak, IMAGES, linear(PLANTED), n_banks=2)
+    table = score_discovered(nn.Identity(), weak, IMAGES, linear(PLANTED), n_banks=2)
     nowhere = row(table, "share of the logit drop", item="concept 4")
     assert (nowhere["n"], nowhere["reason"]) == (0, "it is the strongest concept of no image")
 
@@ -354,7 +354,7 @@ def test_undefined_with_a_reason(bank):
 )
 def test_wrong_input_is_refused(message, changed, bank):
     with pytest.raises(ValueError, match=message):
-        score_discovered(Given(), **{"bank": bank, "images": IMAGES, "n_splits": 1, "n_banks": 1} | changed)
+        score_discovered(nn.Identity(), **{"bank": bank, "images": IMAGES, "n_splits": 1, "n_banks": 1} | changed)
 
 
 def test_plot(table, bank, tmp_path):
@@ -366,7 +366,7 @@ def test_plot(table, bank, tmp_path):
     assert kept == verdicts(table)["keep"].tolist()
     np.testing.assert_allclose(line.get_ydata()[1], row(table, "share of the logit drop", l=1)["value"])
     figure.savefig(tmp_path / "discovered.png", dpi=30)
-    without_head = score_discovered(Given(), bank, IMAGES, n_splits=1, n_banks=1)
+    without_head = score_discovered(nn.Identity(), bank, IMAGES, n_splits=1, n_banks=1)
     _, same = plot_discovered(without_head, axes)
     assert same[0] is axes[0]
     with pytest.raises(ValueError, match="score_discovered"):

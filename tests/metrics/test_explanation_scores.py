@@ -21,7 +21,6 @@ from tiny_encoders import PoolingEncoder
 N, SIZE = 7, 12
 LABELS = ("cat", "dog", "car")
 QUESTIONS = ("Q1", "Q5")
-MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 random = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(N, 3, SIZE, SIZE, generator=random)
 MAPS = torch.randn(N, SIZE, SIZE, generator=random)

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from captum_concepts import BottleneckCBM
-from quantus_concepts import CEM, CGIM, functional, score_substitutions
-from quantus_concepts.metrics import OracleHead, predict_concepts, score_predictions
+from quantus_concepts import score_substitutions
+from quantus_concepts.metrics import predict_concepts, score_predictions
 from quantus_concepts.metrics.contrast.regions import Subject
 
 #: Many batches, so that their rows are joined, and many chunks.
@@ -99,40 +98,6 @@ def test_substitutions_of_a_part_give_what_one_batch_gives() -> None:
     expected = score_substitutions(make_model(), [whole], added=DATA.added[ROWS], **names, per_image=True)
     pd.testing.assert_frame_equal(table, expected, rtol=1e-4, atol=1e-5)
     assert len({*table["metric"]}) > 5
-
-
-def test_the_scores_are_those_of_the_formulas() -> None:
-    model, labels = make_model(), DATA.concept_labels[ROWS]
-    with torch.no_grad():
-        values = model.concept_predictor(DATA.images[ROWS])
-        predicted = model(DATA.images[ROWS]).argmax(1)
-    importance = model.head.weight.detach()[predicted] * values
-    _, images = score(DataLoader(PART, BATCH))
-
-    def of_images(metric: str) -> np.ndarray:
-        rows = images[(images["metric"] == metric) & (images["baseline"] == "")]
-        rows = rows[rows["explanation"].isin(["contribution", ""]) & rows["l"].isin([1, np.nan])]
-        return rows["value"].to_numpy()
-
-    np.testing.assert_allclose(of_images("CEM"), functional.cem(importance, labels, 1))
-    np.testing.assert_allclose(of_images("CEM gain"), functional.cem_gain(importance, labels, 1), atol=1e-6)
-    np.testing.assert_allclose(of_images("accuracy"), predicted == DATA.labels[ROWS])
-    present = values.gather(1, DATA.added[ROWS][:, None])[:, 0] >= 0.5
-    np.testing.assert_allclose(of_images("S+"), present)
-
-
-@pytest.mark.parametrize("metric", [CEM(only_correct=True), CGIM(DATA.class_concepts), OracleHead(DATA.class_concepts)])
-def test_updates_give_what_one_call_gives(metric: Any) -> None:
-    metric._disable_warnings = True
-    for start in range(0, N, BATCH):
-        rows = ROWS[start : start + BATCH]
-        truth = {"labels": DATA.labels[rows], "concept_labels": DATA.concept_labels[rows]}
-        known = {name: value for name, value in truth.items() if name in metric.sample_truth}
-        metric.update(make_model(), DATA.images[rows], DATA.labels[rows], **known)
-    truth = {"labels": DATA.labels[ROWS], "concept_labels": DATA.concept_labels[ROWS]}
-    known = {name: value for name, value in truth.items() if name in metric.sample_truth}
-    whole = metric(make_model(), DATA.images[ROWS].numpy(), DATA.labels[ROWS].numpy(), custom_batch=known)
-    np.testing.assert_allclose(metric.compute(), whole, rtol=1e-4)
 
 
 def test_logits_of_many_images() -> None:

@@ -1,4 +1,4 @@
-"""Monosemanticity at the head, on images, in updates and in tables of `score_concepts`."""
+"""Monosemanticity at the head, on images and in tables of `score_concepts`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from metric_inputs import CLASSES, IMAGES, LOADER, MODEL
-from quantus_concepts import Monosemanticity, predict_concepts, score_concepts, score_predictions
+from quantus_concepts import Monosemanticity, score_concepts
 from quantus_concepts.functional import monosemanticity
 from quantus_concepts.functional.discovered.monosemanticity import mean_likeness
-from tiny_models import N_CONCEPTS, SharingConceptModel
+from tiny_models import SharingConceptModel
 
 EMBEDDINGS = np.random.default_rng(3).normal(size=(len(IMAGES), 5)) + 0.5
 with torch.no_grad():
@@ -18,33 +18,15 @@ with torch.no_grad():
 EXPECTED = monosemanticity(VALUES, EMBEDDINGS).tolist()
 
 
-def test_at_the_head_on_images_and_in_updates() -> None:
+def test_at_the_head_and_on_images() -> None:
     metric = Monosemanticity(EMBEDDINGS)
     assert metric(MODEL.head, VALUES.numpy(), CLASSES, a_batch=VALUES.numpy()) == pytest.approx(EXPECTED, abs=1e-6)
     assert metric.records[-1].chance == pytest.approx(mean_likeness(EMBEDDINGS), abs=1e-6)
     assert not metric.records[-1].uses_explanations
     assert metric(MODEL, IMAGES, CLASSES) == pytest.approx(EXPECTED, abs=1e-6)
-    part = Monosemanticity()
-    for rows in (slice(0, 4), slice(4, None)):
-        part.update(MODEL, IMAGES[rows], CLASSES[rows], embeddings=EMBEDDINGS[rows])
-    assert part.compute() == pytest.approx(EXPECTED, abs=1e-6)
 
 
-def test_the_best_concept_and_a_concept_of_noise() -> None:
-    # One concept fires on one of five clusters, the others have nothing to do with them.
-    drawn = torch.Generator().manual_seed(0)
-    clusters = torch.arange(300) % 5
-    values = torch.rand(300, N_CONCEPTS, generator=drawn)
-    values[:, 0] = (clusters == 0).float()
-    embeddings = torch.eye(5)[clusters]
-    metric = Monosemanticity(embeddings)
-    best, *others = metric(MODEL.head, values.numpy(), clusters.numpy(), a_batch=values.numpy())
-    assert best == pytest.approx(1)
-    assert metric.records[-1].chance == pytest.approx(0.197, abs=1e-3)
-    assert others == pytest.approx([0.197] * (N_CONCEPTS - 1), abs=0.02)
-
-
-def test_in_a_table_beside_random_banks_and_of_saved_rows() -> None:
+def test_in_a_table_beside_random_banks() -> None:
     banks = [SharingConceptModel(seed=seed) for seed in (1, 2, 3)]
     arguments = {"metrics": [Monosemanticity()], "truth": {"embeddings": EMBEDDINGS}, "controls": banks}
     table = score_concepts(MODEL, LOADER, **arguments)
@@ -56,9 +38,6 @@ def test_in_a_table_beside_random_banks_and_of_saved_rows() -> None:
         of_second = [monosemanticity(bank.concept_predictor(torch.as_tensor(IMAGES)), EMBEDDINGS)[1] for bank in banks]
         draws = [score.item() for score in of_second]
     assert of_banks[["low", "high"]].iloc[2].tolist() == pytest.approx([min(draws), max(draws)], abs=1e-6)
-    rows = predict_concepts(MODEL, LOADER, truth={"embeddings": EMBEDDINGS}, metrics=[Monosemanticity()])
-    again = score_predictions(rows, [Monosemanticity()])
-    assert again["value"].tolist() == own["value"].tolist()
     assert "monosemanticity" in set(score_concepts(MODEL, LOADER, "all", truth={"embeddings": EMBEDDINGS})["metric"])
 
 

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
-from quantus_concepts import OracleHead, painted_subject, score_concepts
+from quantus_concepts import OracleHead, score_concepts
 from quantus_concepts.metrics import UsualMetrics
-from quantus_concepts.metrics.concepts.oracle_head import LABELS
 
 TABLE = np.array([[1, 0, 1], [0, 1, 1]])
 VALUES = np.array([[0.9, 0.2, 0.8], [0.1, 0.7, 0.6], [0.9, 0.7, 0.1], [0.9, 0.1, 0.9]], dtype=np.float32)
@@ -102,22 +101,6 @@ def test_the_threshold_is_that_of_the_values() -> None:
     assert "oracle accuracy" not in {*score_concepts(raw, batches, usual)["metric"]}
     rows = score_concepts(raw, batches, usual, value_threshold=0.1)
     assert "oracle accuracy" in {*rows["metric"]}
-
-
-def test_rows_beside_random_banks() -> None:
-    subject = painted_subject(200, 60, image_size=32, n_classes=4, n_concepts=8, epochs=1, random_directions=5)
-    settings = {"class_concepts": subject.test.class_concepts, "controls": subject.baselines}
-    metrics = [UsualMetrics(top_l=[1]), *(OracleHead(subject.test.class_concepts, score) for score in LABELS)]
-    table = score_concepts(subject.models, subject.loader(), metrics, **settings)
-    rows = table[table["metric"].isin(LABELS.values())].set_index(["model", "metric"])["value"].unstack()
-    assert {*rows} == {*LABELS.values()}
-    # The oracle's concepts are the labels, and the accuracy of a head and its gap add up.
-    assert rows.loc["oracle", "oracle accuracy"] == rows.loc["oracle", "oracle on labels"]
-    accuracy = table[table["metric"] == "accuracy"].set_index("model")["value"]
-    models = [*subject.models]
-    np.testing.assert_allclose(rows.loc[models, "oracle accuracy"] + rows.loc[models, "head gap"], accuracy[models])
-    none = score_concepts(subject.models, subject.loader(), class_concepts=subject.test.class_concepts)
-    assert not {*none["metric"]} & {*LABELS.values()}
 
 
 def test_wrong_arguments_are_refused(head: nn.Linear) -> None:

@@ -23,30 +23,6 @@ class Rows(nn.Module):
 ROWS = torch.tensor([[3.0, 1, 0, 0], [1, 1, 0, 1], [0, 0, 2, 2], [0, 1, 3, 0]])
 
 
-def test_a_chain_of_other_inputs():
-    concepts, head = nn.Linear(2, 3), nn.Linear(3, 2)
-    with torch.no_grad():
-        # The third concept is the second less the first; classes go by the first two.
-        concepts.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 1.0]]))
-        concepts.bias.zero_()
-        head.weight.copy_(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]]))
-        head.bias.zero_()
-        cbm = BottleneckCBM(Rows(), concepts, head, activation=None).eval()
-        values, classes = cbm.concept_predictor(ROWS).numpy(), cbm(ROWS).argmax(1).numpy()
-    assert classes.tolist() == [0, 0, 1, 1]
-
-    metrics = {
-        "CEM": CEM(np.eye(3, dtype=int)[[0, 1, 1, 1]]),
-        "CGIM": CGIM([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]], per="class"),
-    }
-    methods = {"InputXGradient": {"method": "InputXGradient"}, "Gradient": {"method": "Gradient"}}
-    results = quantus.evaluate(metrics, methods, cbm.head.eval(), values, classes)
-    # The most important concept of each class is its own; the second row shows another.
-    assert results["InputXGradient"]["CEM"] == [1.0, 0.0, 1.0, 1.0]
-    # The weights (1, 0, 0) are along class 0's concepts, (0, 1, .5) at an angle of 18 degrees to class 1's.
-    np.testing.assert_allclose(results["Gradient"]["CGIM"], [1.0, 1.5 / np.sqrt(1.25 * 2)], rtol=1e-6)
-
-
 class Own(nn.Module):
     """A concept model of a user's own class, whose predictor is no module."""
 

@@ -12,6 +12,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.overlay import overlay_maps, unit_maps
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
+from reference.ratings import forward
 from tiny_encoders import PoolingEncoder
 
 N, SIZE = 6, 24
@@ -50,17 +51,13 @@ def classes():
 
 
 def by_hand(scorer: Scorer, embeddings: np.ndarray, labels: np.ndarray | None, question: int) -> np.ndarray:
-    """The network of one question, in NumPy: one-hot label, embedding, three layers with ReLU, 1 + 4 x."""
-    values = embeddings.astype(np.float64)
-    if scorer.labels is not None:
-        one_hot = np.zeros((len(values), len(scorer.labels)))
-        for row, label in enumerate(labels if labels is not None else np.full(len(values), -1)):
-            if label >= 0:
-                one_hot[row, label] = 1
-        values = np.hstack([one_hot, values])
-    for weight, bias in zip(scorer.weights, scorer.biases, strict=True):
-        values = np.maximum(values @ weight[question].detach().double().numpy().T + bias[question].detach().numpy(), 0)
-    return np.clip(1 + 4 * values[:, 0], 1, 5)
+    """Return what the network of one question says by its formula."""
+    layers = [
+        (weight[question].detach(), bias[question].detach())
+        for weight, bias in zip(scorer.weights, scorer.biases, strict=True)
+    ]
+    labels = np.full(len(embeddings), -1) if labels is None else labels
+    return forward(embeddings, labels, len(scorer.labels), layers)
 
 
 def encode_overlaid(images: np.ndarray, maps: np.ndarray) -> np.ndarray:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import quantus
 import torch
 
-from quantus_concepts import SubstitutionScore, shared_passes
+from quantus_concepts import SubstitutionScore
 from telling_models import Shown, TellingModel, images_showing
-from tiny_models import SharingConceptModel
 
 VALUES = np.array([[0.9, 0.1, 0.6, 0.0], [0.4, 0.6, 0.2, 0.0], [0.9, 0.5, 0.5, 0.0], [0.9, 0.9, 0.1, 0.0]])
 CLASSES = np.array([0, 1, 1, 0])
@@ -51,28 +49,6 @@ def test_chance_pairs_and_reasons_are_remembered():
     np.testing.assert_array_equal(np.unique(metric.records[-1].clusters, return_inverse=True)[1], [0, 1, 2, 0])
 
 
-def test_stock_quantus_shows_the_same_for_every_explanation_and_runs_the_backbone_once():
-    rng = np.random.default_rng(0)
-    model, images = SharingConceptModel(), rng.normal(size=(8, 3, 12, 12)).astype(np.float32)
-    added, removed = rng.integers(0, 5, 8), rng.integers(0, 5, 8)
-    metrics = {
-        "S+": SubstitutionScore(added, threshold=0),
-        "S-": SubstitutionScore(added, removed, "removed", threshold=0, disable_warnings=True),
-    }
-    methods = {"Saliency": {"method": "Saliency"}, "broken": np.full((8, 5), np.nan)}
-    with shared_passes():
-        results = quantus.evaluate(metrics, methods, model, images, rng.integers(0, 4, 8))
-    # Once for the values, and once for the gradient.
-    assert model.runs == 2
-    with torch.no_grad():
-        values = model.concept_predictor(torch.as_tensor(images)).numpy()
-    rows = np.arange(8)
-    for method in methods:
-        np.testing.assert_array_equal(results[method]["S+"], values[rows, added] >= 0)
-        gone = np.where(added == removed, np.nan, values[rows, removed] < 0)
-        np.testing.assert_array_equal(results[method]["S-"], gone)
-
-
 class Values(torch.nn.Module):
     """The concept values of the model as a plain module on images; NaN below a threshold."""
 
@@ -91,7 +67,6 @@ def test_a_plain_module_and_undefined_values():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, r"needs argument `added`"),
         ({"added": ADDED, "score": "removed"}, r"needs argument `removed`"),
         ({"added": ADDED[:3]}, r"`added` to have one row for each sample of `x_batch`, 4, but got 3"),
         ({"added": [0, 0, 4, 0]}, r"`added` to lie in \[-1, 3\]"),

@@ -1,20 +1,14 @@
-import multiprocessing
 import os
-import pathlib
-import signal
-import warnings
-from typing import Any
+from itertools import count
 
 import pytest
 import torch
 from safetensors.torch import save
 
-from kills import needs_fork
+from kills import killed, needs_fork
 from quantus_concepts.pasta.cache import EmbeddingCache
 
 KEYS = [f"{i:064x}" for i in range(10)]
-# Processes of their own that need no seconds to import torch.
-FORK: Any = multiprocessing.get_context("fork") if hasattr(os, "fork") else None
 
 
 def rows(n=3, dim=5):
@@ -65,33 +59,25 @@ def damaged(content, damage):
     }[damage]
 
 
-def die_writing(folder, moment):
-    """Kill oneself before a file gets its name, or right after."""
-    replace = pathlib.Path.replace
-
-    def killing(path, target):
-        if moment == "renamed":
-            replace(path, target)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    pathlib.Path.replace = killing
-    EmbeddingCache(folder).put({KEYS[5]: torch.full((4096,), 5.0)})
-
-
+@pytest.mark.filterwarnings("error")
 @needs_fork
-@pytest.mark.parametrize(("moment", "n_complete"), [("written", 0), ("renamed", 1)])
-def test_a_kill_in_the_middle_of_a_file(tmp_path, moment, n_complete):
-    process = FORK.Process(target=die_writing, args=(tmp_path, moment))
-    process.start()
-    process.join(30)
-    assert process.exitcode == -signal.SIGKILL
-    cache = EmbeddingCache(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(cache.get(KEYS[:6])) == n_complete
-        cache.put({KEYS[5]: torch.full((4096,), 5.0)})
-        assert cache.get(KEYS[:6])[KEYS[5]].eq(5).all()
-    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+def test_a_kill_in_the_middle_of_a_file(tmp_path):
+    whole = {KEYS[5]: torch.full((4096,), 5.0)}
+    n_complete, half_written = [], []
+    for number in count(1):
+        folder = tmp_path / str(number)
+        ended = killed(lambda folder=folder: EmbeddingCache(folder).put(whole), number)
+        half_written += [path for path in folder.rglob(".*") if path.is_file()]
+        cache = EmbeddingCache(folder)
+        n_complete.append(len(cache.get(whole)))
+        cache.put(whole)
+        assert cache.get(whole)[KEYS[5]].eq(5).all()
+        if ended == 0:
+            break
+    assert half_written
+    assert not any(path.exists() for path in half_written)
+    assert n_complete[0] == 0
+    assert n_complete[-1] == 1
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path):

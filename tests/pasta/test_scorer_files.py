@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from quantus_concepts.pasta.labels import RELEASED_LABELS
@@ -17,11 +16,6 @@ def released(seed=0, n_inputs=1050):
         state[f"net.{i}.weight"] = 0.05 * torch.randn(shape, generator=generator)
         state[f"net.{i}.bias"] = 0.05 * torch.randn(shape[0], generator=generator)
     return state | {"net.4.bias": torch.tensor([0.5])}
-
-
-class Executed:
-    def __reduce__(self):
-        return (exec, ("raise SystemExit('unpickled')",))
 
 
 def test_released_checkpoint(tmp_path):
@@ -86,31 +80,15 @@ def test_round_trip(tmp_path):
     assert load_scorer(tmp_path).questions == ("Q2", "Q5")
 
 
-def claim_more(path):
-    """Write a scorer whose metadata claim far larger layers than its tensors have."""
-    save_scorer(Scorer(4), path)
-    with safe_open(path, framework="pt") as file:
-        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    save_file(tensors, path, header | {"dim": "1000000"})
-
-
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
 @pytest.mark.parametrize(
     ("name", "write", "message"),
     [
-        ("PASTA_Q1.pth", lambda p: [torch.save(released(), p), truncate(p)], "no weights that can be read safely"),
-        ("PASTA_Q1.pth", lambda p: torch.save({"net.0.weight": Executed()}, p), "never unpickled"),
         (
             "PASTA_Q1.pth",
             lambda p: torch.save(released() | {"net.4.bias": torch.zeros(5)}, p),
             "size mismatch for net.4.bias",
         ),
         ("PASTA_Q1.pth", lambda p: torch.save(released() | {"net.4.bias": torch.ones(1) * torch.nan}, p), "hold NaN"),
-        ("a.safetensors", lambda p: [save_scorer(Scorer(4), p), truncate(p)], "no weights that can be read safely"),
-        ("a.safetensors", claim_more, "damaged scorer.*size mismatch for weights.0"),
         (
             "Q1.safetensors",
             lambda p: save_file({"weight": torch.ones(2)}, p),

@@ -5,17 +5,6 @@ import math
 import numpy as np
 
 
-def class_means(values, classes, n_classes, mask):
-    values = np.asarray(values, dtype=np.float64)
-    means = np.full((n_classes, values.shape[1]), math.nan)
-    for k in range(n_classes):
-        chosen = [i for i in range(len(values)) if classes[i] == k and mask[i]]
-        for j in range(values.shape[1]):
-            if chosen:
-                means[k, j] = math.fsum(values[i, j] for i in chosen) / len(chosen)
-    return means
-
-
 def phi(a, b):
     dot = math.fsum(x * y for x, y in zip(a, b, strict=True))
     norm_a = math.sqrt(math.fsum(x * x for x in a))

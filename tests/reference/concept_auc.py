@@ -26,15 +26,19 @@ def mean(scores):
     return math.fsum(defined) / len(defined) if defined else math.nan
 
 
-def interval(values, concepts, classes):
-    """Return the delete-one-class jackknife interval of the mean, with K - 1 degrees of freedom."""
+def jackknife(score, values, concepts, classes):
+    """Return the delete-one-class jackknife interval of the mean of `score`, with K - 1 degrees of freedom."""
     names = sorted(set(classes))
     left_out = []
     for name in names:
         rows = [i for i in range(len(classes)) if classes[i] != name]
-        left_out.append(mean(concept_auc([values[i] for i in rows], [concepts[i] for i in rows])))
+        left_out.append(mean(score([values[i] for i in rows], [concepts[i] for i in rows])))
     centre, k = math.fsum(left_out) / len(names), len(names)
     error = math.sqrt((k - 1) / k * math.fsum((each - centre) ** 2 for each in left_out))
     half = stats.t.ppf(0.975, k - 1) * error
-    value = mean(concept_auc(values, concepts))
+    value = mean(score(values, concepts))
     return (math.nan, math.nan) if math.isnan(half) else (max(0.0, value - half), min(1.0, value + half))
+
+
+def interval(values, concepts, classes):
+    return jackknife(concept_auc, values, concepts, classes)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from scipy import stats
-
 from reference.bottleneck import bins_of
-from reference.concept_auc import mean
+from reference.concept_auc import jackknife
 
 
 def average_precision(values, shown):
@@ -59,12 +57,4 @@ def concept_quality(values, concepts, score, threshold=0.5, n_bins=15):
 
 
 def interval(values, concepts, classes, score):
-    """Return the delete-one-class jackknife interval of the mean, with K - 1 degrees of freedom."""
-    names, left_out = sorted(set(classes)), []
-    for name in names:
-        rows = [i for i in range(len(classes)) if classes[i] != name]
-        left_out.append(mean(concept_quality([values[i] for i in rows], [concepts[i] for i in rows], score)))
-    centre, k = math.fsum(left_out) / len(names), len(names)
-    error = math.sqrt((k - 1) / k * math.fsum((each - centre) ** 2 for each in left_out))
-    half, value = stats.t.ppf(0.975, k - 1) * error, mean(concept_quality(values, concepts, score))
-    return max(0.0, value - half), min(1.0, value + half)
+    return jackknife(lambda some, shown: concept_quality(some, shown, score), values, concepts, classes)

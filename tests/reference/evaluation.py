@@ -39,7 +39,6 @@ def evaluate(
     theta: np.ndarray,
     bias: np.ndarray,
     maps: np.ndarray,
-    labels: np.ndarray,
     present: np.ndarray,
     points: np.ndarray,
     parts: np.ndarray,
@@ -48,20 +47,14 @@ def evaluate(
     tops: tuple[int, ...],
     alphas: tuple[float, ...],
 ) -> dict[tuple[Any, ...], Any]:
-    """Scores by ("cem", importance, l), ("clm", importance, l, alpha), and ("means", importance) of (K, L)."""
+    """Scores by ("cem", importance, l), ("clm", importance, l, alpha)."""
     n, n_concepts = values.shape
     out: dict[tuple[Any, ...], Any] = {}
-    sums: dict[str, np.ndarray] = {}
-    counts = np.zeros(len(theta))
     for i in range(n):
         logits = [sum(theta[k, j] * values[i, j] for j in range(n_concepts)) + bias[k] for k in range(len(theta))]
         k = int(np.argmax(logits))
         out.setdefault(("predicted",), []).append(k)
-        if k == labels[i]:
-            counts[k] += 1
         for name, importance in linear_importance(values[i], theta, k, absent).items():
-            if k == labels[i]:
-                sums.setdefault(name, np.zeros_like(theta))[k] += importance
             # An absence is no reason to name a concept.
             below = (values[i] < absent) & (name == "effect")
             naming = np.where(below, -abs(importance), importance)
@@ -77,10 +70,4 @@ def evaluate(
                     hits = [h for h in hits if not math.isnan(h)]
                     score = float(np.mean(hits)) if hits else math.nan
                     out.setdefault(("clm", name, top, alpha), []).append(score)
-    for name, total in sums.items():
-        out["means", name] = np.array(
-            [total[k] / counts[k] if counts[k] else np.full(n_concepts, np.nan) for k in range(len(theta))]
-        )
-    # A linear head's weights need no image of their class.
-    out["means", "weight"] = theta
     return out

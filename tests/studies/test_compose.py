@@ -1,6 +1,5 @@
 """The command `compose`: images of objects on scenes, in a folder that is new or its own."""
 
-import errno
 import json
 import shlex
 from pathlib import Path
@@ -10,11 +9,9 @@ import pytest
 from PIL import Image
 
 from block_sources import Blocks
-from captum_concepts.support.files import _PARTIAL, _host
 from kills import contents
 from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
-from quantus_concepts.studies._kit import image_set
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.compose import COMMANDS
 
@@ -62,21 +59,7 @@ def test_the_classes_of_coco_are_those_that_are_named(options, monkeypatch):
     assert BAMFolder(out).object_names == Blocks().class_names
 
 
-def test_a_full_disk_says_how_to_go_on(options, monkeypatch):
-    write, count = image_set.write_atomically, iter(range(99))
-
-    def full(path):
-        if next(count) == 5:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path)
-
-    monkeypatch.setattr(image_set, "write_atomically", full)
-    with pytest.raises(OSError, match=r"No space left on device.*make room, .* --out .*bam: it goes on"):
-        compose(**options)
-    assert len(BAMFolder(compose(**options), split="train")) == 12
-
-
-def test_images_of_other_settings_are_not_replaced(options, tmp_path):
+def test_images_of_other_settings_are_not_replaced(options):
     out = compose(**options, lossless=True)
     assert {path.suffix for path in (out / "obj" / "val").iterdir()} == {".png"}
     with pytest.raises(ValueError, match=r"images of other settings \(lossless: True there, none here\)"):
@@ -85,14 +68,9 @@ def test_images_of_other_settings_are_not_replaced(options, tmp_path):
         Image.new("RGB", (40, 40), (200, 200, 200)).save(path)
     with pytest.raises(ValueError, match=r"images of other settings \(scenes: "):
         compose(**options, lossless=True)
-    with pytest.raises(ValueError, match="holds other files"):
-        compose(**options | {"out": tmp_path / "objects"})
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is a file"):
-        compose(**options | {"out": tmp_path / "file"})
 
 
-@pytest.mark.parametrize("name", ["obj/val/mine.png", "obj/loc.txt", "compose.json"])
+@pytest.mark.parametrize("name", ["obj/val/mine.png", "obj/loc.txt"])
 def test_files_of_the_user_stay(options, name):
     out = compose(**options)
     (out / name).unlink(missing_ok=True)
@@ -100,24 +78,6 @@ def test_files_of_the_user_stay(options, name):
     with pytest.raises(ValueError, match=r"is no file of this composition|its objects or scenes were others"):
         compose(**options)
     assert (out / name).read_text() == "mine"
-
-
-def test_a_link_in_place_of_a_folder_is_not_followed(options, tmp_path):
-    out = compose(**options)
-    (out / "obj" / "val").rename(tmp_path / "val")
-    (out / "obj" / "val").symlink_to(tmp_path / "val")
-    (tmp_path / "val" / "cat-place0-0003.jpg").unlink()
-    with pytest.raises(ValueError, match=r"is a link|is no file"):
-        compose(**options)
-    assert len(list((tmp_path / "val").iterdir())) == 3
-
-
-def test_what_a_killed_composition_left_half_written_is_removed(options):
-    out = compose(**options)
-    whole = contents(out, hidden=True)
-    (out / "obj" / "val" / f"{_PARTIAL}-{_host()}-{2**22 + 1}-0.jpg").write_bytes(b"half")
-    compose(**options)
-    assert contents(out, hidden=True) == whole
 
 
 def test_an_interrupted_composition_goes_on(tmp_path, capsys, monkeypatch):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
 from captum_concepts.support import files
+from captum_concepts.support.pickles import parse_objects
 
 #: Keys under which checkpoints have the weights.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -19,30 +18,30 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read tensors by name from a file, and the metadata of a safetensors file."""
     header: dict[str, str] = {}
-    is_torch = path.suffix != ".safetensors"
-    if is_torch:
-        files.require_safe_torch(path)
     try:
         if kind := files.non_file_kind(path):
             raise ValueError(f"it is {kind}")
-        if is_torch:
-            state = files.load_torch_file(path)
-        else:
+        if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 header = file.metadata() or {}
+        else:
+            state = parse_objects(path)
     except Exception as error:  # each kind of wrong file fails in its own way
-        # Without the cause, whose message recommends to unpickle the file.
         raise ValueError(
             f"{path} holds no weights that can be read safely ({files.reason_of(error)}). It may be cut short. "
-            "Expected a .safetensors file, or a state dict written by torch.save (read with weights_only=True)."
-        ) from None
+            "Expected a .safetensors file, or a state dict written by torch.save."
+        ) from error
     for name in WRAPPERS:
         if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
             state = state[name]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, Mapping):
         raise ValueError(f"Expected {path} to hold a state dict (names and tensors) but got {type(state).__name__}.")
-    _check_plain(path, state)
+    if other := [name for name, value in state.items() if not isinstance(value, Tensor)]:
+        raise ValueError(
+            f"Expected {path} to hold a state dict (names and tensors) but these are no tensors: "
+            f"{files.list_some(other)}. Python objects are never unpickled: save its tensors with safetensors."
+        )
     return {str(name).removeprefix("module."): tensor for name, tensor in state.items()}, header
 
 
@@ -66,15 +65,3 @@ def load_weights(network: nn.Module, path: Path) -> None:
     titles = (("missing:", missing), ("not of this network:", unexpected))
     if problems := [f"{title} {files.list_some(names)}" for title, names in titles if names]:
         raise ValueError(f"The weights in {path} do not fit {kind}: {'; '.join(problems)}.")
-
-
-def _check_plain(path: Path, tensors: Mapping[Any, Tensor]) -> None:
-    """Raise where a tensor is none that holds its own numbers, or claims more than the file has."""
-    size = path.stat().st_size
-    for name, tensor in tensors.items():
-        plain = tensor.layout == torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
-        if not plain or tensor.numel() * tensor.element_size() > size:
-            kind = (
-                f"{tuple(tensor.shape)} of numbers in a file of {size} bytes" if plain else "no plain tensor of numbers"
-            )
-            raise ValueError(f"Expected {path} to hold plain tensors but {name} is {kind}. Save its weights again.")

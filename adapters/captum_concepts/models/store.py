@@ -116,7 +116,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         Raises
         ------
         ValueError
-            If the loader is empty or gives no labels, or an embedding is not finite.
+            If the loader is empty or gives no labels, an embedding is not finite, or `n_banks` is below 1.
         """
         check_whole("n_banks", n_banks, 1)
         embedding, labels, concept_labels = self.embedded(loader, 2, display_progressbar)

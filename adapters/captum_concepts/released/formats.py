@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import IMAGENET, Normalisation
 from captum_concepts.released.parts import Layer, Reading, Release, Tensors, describe, distinguish, texts_of, zeros
-from captum_concepts.released.pickles import Bag, read_objects, to_array
 from captum_concepts.support.files import list_some, parse_json, quote
+from captum_concepts.support.pickles import Bag, read_objects, to_array
 
 CLIP: Normalisation = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 #: Mean and deviation of Koh et al., which post-hoc CBM took over for its `resnet18_cub`.

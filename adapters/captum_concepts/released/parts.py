@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Normalisation
-from captum_concepts.released.pickles import Bag, read_objects
 from captum_concepts.support.files import list_some, non_file_kind, quote, read_text, shorten
+from captum_concepts.support.pickles import Bag, read_objects
 
 #: Weight (n, m) and bias (n,) of a linear layer, in float64.
 Layer = tuple[Tensor, Tensor]

@@ -9,7 +9,6 @@ import re
 import socket
 import stat
 import uuid
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -94,41 +93,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"an object has the key {quote(twice)} twice")
     return mapping
-
-
-#: The first PyTorch whose `weights_only=True` executes nothing.
-SAFE_TORCH = "2.10"
-
-
-def require_safe_torch(path: Path) -> None:
-    """Raise where PyTorch is too old to read a file of `torch.save` without executing what is in it."""
-    import torch  # not needed by who only writes files
-
-    if torch.__version__ < SAFE_TORCH:
-        raise ValueError(
-            f"{path} is a file of torch.save, which torch {torch.__version__} cannot read safely: before 2.10 a file "
-            "can execute code despite weights_only=True (CVE-2026-24747). Convert it with a newer torch, "
-            "`safetensors.torch.save_file(torch.load(path, weights_only=True), 'weights.safetensors')`, or upgrade."
-        )
-
-
-def load_torch_file(path: Path) -> Any:
-    """Read a file of `torch.save`; nothing in it is executed. Every such file is read here."""
-    import torch
-
-    require_safe_torch(path)
-    _check_stored(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _check_stored(path: Path) -> None:
-    """Raise where an archive grows when it is unpacked: torch.save compresses nothing."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            records = archive.infolist()
-        is_stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
-        if not is_stored or sum(record.file_size for record in records) > path.stat().st_size:
-            raise ValueError("it is compressed, as torch.save never does")
 
 
 def printable(text: object) -> str:

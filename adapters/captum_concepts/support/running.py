@@ -244,14 +244,14 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     return module
 
 
-def nearest_functions(module: ModuleType, name: str, n_first: int = 5) -> list[str]:
+def nearest_functions(module: ModuleType, name: str) -> list[str]:
     """Return the functions of a user's module whose names are nearest; the first ones where none is near."""
     functions = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
     if module.__name__.startswith(USER_FILE):  # not what it imports
         functions = {
             key: value for key, value in functions.items() if getattr(value, "__module__", None) == module.__name__
         }
-    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or [*functions][:n_first]
+    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or [*functions][:5]
 
 
 def error_text(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 import numpy as np
 import torch
@@ -28,7 +29,9 @@ USUAL = {
     "label": ("class", "label", "diagnosis"),
     "split_column": ("split",),
 }
-BOX = ("x", "y", "width", "height")
+SIDES = ("x", "y", "width", "height")
+#: x, y, width and height.
+Box = tuple[int, int, int, int]
 UNKNOWN = ("images", "concepts")
 TRAINING = ("train", "training")
 #: A column of more different texts, or of longer ones, holds notes or numbers of patients.
@@ -81,8 +84,10 @@ class ConceptCSV(AnnotatedImages):
     box : sequence of str, optional
         The columns of x, y, width and height, such as ``("x", "y", "width", "height")``, to which each image is cut:
         pixels of the file, (0, 0) its top left corner; whole numbers. One image may then be in several rows.
-    mask : str, optional
-        Column of mask images, with paths as the images; see `load_mask`.
+    mask : str or sequence of str, optional
+        Where the object is, on which all concepts are then (`regions`): a column of mask images, with paths as the
+        images, or the columns of the x, y, width and height of a box, which is a mask that is 1 inside. See
+        `load_mask`.
     transform : callable, optional
         Any callable on images, such as a transform of ``torchvision.transforms.v2``.
     image_size : int or (int, int), optional
@@ -98,7 +103,10 @@ class ConceptCSV(AnnotatedImages):
     image_paths : list of Path
         The N image files.
     mask_paths : list of Path or None
-        Their masks, with `mask`.
+        Their mask images, with a column `mask` of them.
+    regions : Tensor or None
+        (N, 1, H, W) of bool, with `mask`: the masks of all images, read anew on each access, for
+        `quantus_concepts.ConceptRegions`.
 
     Raises
     ------
@@ -137,7 +145,7 @@ class ConceptCSV(AnnotatedImages):
         split_column: str | None = None,
         unknown: str | None = None,
         box: Sequence[str] | None = None,
-        mask: str | None = None,
+        mask: str | Sequence[str] | None = None,
         transform: Transform | None = None,
         image_size: int | Sequence[int] | None = None,
         test_share: float = 0.25,
@@ -177,16 +185,18 @@ class ConceptCSV(AnnotatedImages):
         if split is not None and is_training.any():
             of_training = class_shares(values, classes, np.flatnonzero(is_training))
             self.training_concepts = torch.from_numpy(of_training.astype(np.float32))
-        self.part_names = []
-        self.part_of_concept = torch.full((len(values.names),), -1)
+        self.part_names = [] if mask is None else ["object"]
+        self.part_of_concept = torch.full((len(values.names),), len(self.part_names) - 1)
         self.points = torch.zeros(len(chosen), 0, 1, 2)
         # Paths and boxes of the whole table are checked, and that files are there in this split.
         boxes = None if box is None else _read_boxes(cells, box)
+        masks = _read_boxes(cells, mask) if mask is not None and not isinstance(mask, str) else None
         self.image_paths = self._find_files(cells, roles["image"], chosen)
         _check_once(cells, cells.columns[roles["image"]], boxes)
-        self.mask_paths = None if mask is None else self._find_files(cells, mask, chosen)
-        self._boxes = None if boxes is None else [boxes[i] for i in chosen]
-        self._check_boxes(cells.select(chosen.tolist()))
+        self.mask_paths = self._find_files(cells, mask, chosen) if isinstance(mask, str) else None
+        self._boxes, self._mask_boxes = (None if of is None else [of[i] for i in chosen] for of in (boxes, masks))
+        for of_images in (self._boxes, self._mask_boxes):
+            self._check_boxes(cells.select(chosen.tolist()), of_images or ())
         self._check_sizes()
 
     def _find_files(self, cells: TextTable, column: str, chosen: np.ndarray) -> list[Path]:
@@ -197,8 +207,18 @@ class ConceptCSV(AnnotatedImages):
         )
         return paths
 
+    @property
+    def regions(self) -> Tensor | None:
+        """(N, 1, H, W) of bool: the masks of all images; None without `mask`."""
+        if self.mask_paths is None and self._mask_boxes is None:
+            return None
+        return torch.stack([self.load_mask(index).bool() for index in range(len(self))])
+
     def load_mask(self, index: int) -> Tensor:
         """Read the mask of an image, cut, scaled and transformed as the image.
+
+        In a mask image of two values the brighter one marks the object. One of more values is black and white but for
+        grey edges, as smoothing and JPEG leave them: pixels that are at least half white mark the object.
 
         Parameters
         ----------
@@ -208,8 +228,7 @@ class ConceptCSV(AnnotatedImages):
         Returns
         -------
         Tensor
-            (1, H, W) of 0 and 1: where the mask image is at least half white. ``torch.stack`` of them is what metrics
-            take as `masks`.
+            (1, H, W) of 0 and 1.
 
         Raises
         ------
@@ -218,27 +237,37 @@ class ConceptCSV(AnnotatedImages):
         TypeError
             If `transform` is not of torchvision v2, so that it is not known where it moves the mask.
         ValueError
-            If the table has no column of masks, or the mask cannot be read or has another size than its image.
+            If the table has no masks, or a mask image cannot be read, has another size than its image, or is a
+            photograph or numbers several labels.
         """
         index = check_index(index, len(self), "images")
-        if self.mask_paths is None:
+        if self.mask_paths is None and self._mask_boxes is None:
             raise ValueError("Expected argument `mask` to name a column of the table but the data set has none.")
         if self.transform is not None and not isinstance(self.transform, v2.Transform):
             raise TypeError(
                 "Expected argument `transform` to be of torchvision.transforms.v2, which moves masks along, but got "
                 f"{type(self.transform).__name__}."
             )
-        path = self.mask_paths[index]
-        pixels = torch.from_numpy(load_pixels(path, "L", "Mask") >= 128)[None]
-        expected = image_size(self.image_paths[index])
-        if pixels.shape[1:] != expected:
-            raise ValueError(
-                f"Expected mask {path} to have (H, W) = {expected}, as its image, but got {tuple(pixels.shape[1:])}."
-            )
-        mask = tv_tensors.Mask(self._cut(pixels, index).to(torch.uint8))
+        mask = tv_tensors.Mask(self._cut(self._whole_mask(index), index).to(torch.uint8))
         for transform in (self._scale, self.transform):
             mask = mask if transform is None else transform(mask)
         return mask.as_subclass(Tensor)
+
+    def _whole_mask(self, index: int) -> Tensor:
+        """Return the mask (1, H, W) of an image as it is stored."""
+        expected = image_size(self.image_paths[index])
+        if self.mask_paths is None:
+            x, y, width, height = cast(list[Box], self._mask_boxes)[index]
+            marked = torch.zeros(1, *expected, dtype=torch.bool)
+            marked[:, y : y + height, x : x + width] = True
+            return marked
+        path = self.mask_paths[index]
+        marked = torch.from_numpy(_marked(path, load_pixels(path, "L", "Mask")))[None]
+        if marked.shape[1:] != expected:
+            raise ValueError(
+                f"Expected mask {path} to have (H, W) = {expected}, as its image, but got {tuple(marked.shape[1:])}."
+            )
+        return marked
 
     def _load(self, index: int) -> Tensor:
         return self._cut(load_image(self.image_paths[index]), index)
@@ -254,8 +283,8 @@ class ConceptCSV(AnnotatedImages):
             return super()._size(index)
         return self._boxes[index][3], self._boxes[index][2]
 
-    def _check_boxes(self, cells: TextTable) -> None:
-        for i, (x, y, width, height) in enumerate(self._boxes or ()):
+    def _check_boxes(self, cells: TextTable, boxes: Sequence[Box]) -> None:
+        for i, (x, y, width, height) in enumerate(boxes):
             (rows, columns), orientation = image_head(self.image_paths[i])
             box = f"x, y, width, height = {x}, {y}, {width}, {height}"
             if orientation != 1:
@@ -264,8 +293,29 @@ class ConceptCSV(AnnotatedImages):
                 raise cells.bad_row(i, f"a box inside the image, {columns} wide and {rows} high,", box)
 
 
+def _marked(path: Path, pixels: np.ndarray) -> np.ndarray:
+    """Return which pixels (H, W) a mask image marks, or raise for what is no mask."""
+    values = np.unique(pixels)
+    if len(values) <= 2:
+        return pixels == values[-1] if values[-1] > 0 else np.zeros(pixels.shape, dtype=bool)
+    grey = (pixels >= 64) & (pixels < 192)
+    dark, white = (pixels < 64).sum(), (pixels >= 192).sum()
+    # A smoothed disc of radius 2 has fewer grey pixels than white ones; labels are numbers near 0.
+    if grey.sum() >= min(dark, white):
+        raise ValueError(
+            f"Expected mask {path} to be of two values, or black and white with grey edges, but {grey.mean():.0%} of "
+            f"its pixels are grey and {white / pixels.size:.0%} white. Is it a photograph? Of an image of labels, "
+            "write the mask of one of them: 255 where it is, else 0."
+        )
+    return pixels >= 128
+
+
 def _find_roles(
-    path: Path, header: list[str], box: Sequence[str] | None, mask: str | None, **named: str | None
+    path: Path,
+    header: list[str],
+    box: Sequence[str] | None,
+    mask: str | Sequence[str] | None,
+    **named: str | None,
 ) -> dict[str, str]:
     """Return the columns of a table by what they are, all but the concepts."""
     roles = {}
@@ -283,15 +333,19 @@ def _find_roles(
                 f"got {got}."
             )
         roles[argument] = there[0]
-    if box is not None:
-        if isinstance(box, str) or len(box) != len(BOX):
-            raise ValueError(f"Expected argument `box` to name the columns of {', '.join(BOX)} but got {box!r}.")
-        for side, name in zip(BOX, box, strict=True):
-            check_choice("box", name, header)
-            roles[side] = name
-    if mask is not None:
+    if isinstance(mask, str):
         check_choice("mask", mask, header)
         roles["mask"] = mask
+    for argument, names in (("box", box), ("mask", None if isinstance(mask, str) else mask)):
+        if names is None:
+            continue
+        if isinstance(names, str) or len(names) != len(SIDES):
+            raise ValueError(
+                f"Expected argument `{argument}` to name the columns of {', '.join(SIDES)} but got {names!r}."
+            )
+        for side, name in zip(SIDES, names, strict=True):
+            check_choice(argument, name, header)
+            roles[f"{argument} {side}"] = name
     return roles
 
 
@@ -389,7 +443,7 @@ def _filled(table: TextTable, column: str) -> list[str]:
     return cells
 
 
-def _check_once(table: TextTable, names: Sequence[str], boxes: Sequence[tuple[int, ...]] | None) -> None:
+def _check_once(table: TextTable, names: Sequence[str], boxes: Sequence[Box] | None) -> None:
     first: dict[tuple[PurePosixPath, tuple[int, ...]], int] = {}
     for row, name in enumerate(names):
         before = first.setdefault((PurePosixPath(name), boxes[row] if boxes else ()), row)
@@ -398,7 +452,7 @@ def _check_once(table: TextTable, names: Sequence[str], boxes: Sequence[tuple[in
             raise table.bad_row(row, f"one row for each image (this one is on {number} too)", name)
 
 
-def _read_boxes(table: TextTable, columns: Sequence[str]) -> list[tuple[int, int, int, int]]:
+def _read_boxes(table: TextTable, columns: Sequence[str]) -> list[Box]:
     boxes = []
     for row in range(len(table.numbers)):
         numbers = [as_number(table.columns[name][row]) for name in columns]

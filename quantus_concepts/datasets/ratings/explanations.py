@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
@@ -109,11 +109,15 @@ class LazyExplanations(Sequence[Explanation], Generic[Key]):
 
 @dataclass(frozen=True)
 class Question:
-    """A question, answered on five points; its wording is "" where it is not known."""
+    """A question, answered on five points; its wording is "" where it is not known.
+
+    `ends` are the texts at the first and the last point of the page that asks it, if not the usual ones.
+    """
 
     name: str
     text: str = ""
     low_is_good: bool = False
+    ends: tuple[str, str] | None = field(default=None, compare=False)
 
     @property
     def sign(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from captum_concepts.support.checks import check_axes, check_range, check_whole, to_array
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView, GradedExplainer
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView
 from quantus_concepts.datasets.ratings.explanations import (
     QUESTIONS,
     ConceptExplanation,
@@ -43,8 +43,8 @@ class GradedExplanations:
     # it is, and an explainer with a random element draws anew. A *strong* one puts another bird, of another class,
     # in its place.
 
-    def __init__(self, birds: PaintedBirds, explainers: Sequence[GradedExplainer] = EXPLAINERS, seed: int = 0) -> None:
-        self.seed, self.birds, self.explainers = seed, birds, explainers
+    def __init__(self, birds: PaintedBirds, seed: int = 0) -> None:
+        self.seed, self.birds = seed, birds
         self.concept_names = [concept_words(name) for name in birds.concept_names]
         labels = birds.labels.numpy()
         rng = np.random.default_rng([seed, _OTHER_STREAM])
@@ -61,13 +61,13 @@ class GradedExplanations:
         """Return the bare explanation."""
         stream = [self.seed, _DRAW_STREAM, image, explainer, SITUATIONS.index(situation)]
         explained_image = int(self.others[image]) if situation == "strong" else image
-        return self.explainers[explainer].rule(self.view(explained_image), np.random.default_rng(stream))
+        return EXPLAINERS[explainer].rule(self.view(explained_image), np.random.default_rng(stream))
 
     def explanation(self, pair: Sequence[int]) -> Explanation:
         """Return the explanation of an image by an explainer, as it is rated."""
         image, explainer = pair
         bare = self.draw(image, explainer)
-        if self.explainers[explainer].modality == "map":
+        if EXPLAINERS[explainer].modality == "map":
             return MapExplanation(self._paint(image), torch.from_numpy(bare).float())
         names = (self.concept_names[place] for place in bare.tolist())
         return ConceptExplanation({name: 1 - rank / len(bare) for rank, name in enumerate(names)})
@@ -173,7 +173,7 @@ def expected_votes(graded: GradedExplanations, items: np.ndarray) -> np.ndarray:
     for place, (image, explainer) in enumerate(items.tolist()):
         rated, light, strong = (graded.draw(image, explainer, situation) for situation in ("rated", "light", "strong"))
         view = graded.view(image)
-        if graded.explainers[explainer].modality == "map":
+        if EXPLAINERS[explainer].modality == "map":
             right, complete, clear = rate_map(rated, view.parts > 0)
             plain, changes = 1.0, [1 - map_likeness(rated, other) for other in (light, strong)]
         else:

@@ -59,7 +59,7 @@ class PastaRatings(RatedExplanations):
     or what a column ``explanation`` names. Questions have the names of their columns; what was asked stands in
     ``questions.json`` beside the table: ``{"clarity": "Is it clear?"}``, or for each name an object with ``text`` and,
     where low is good, ``low_is_good``. The paper's wording is not assumed for a column called ``Q1``; `pasta sheet`
-    writes it, for its page asks it.
+    writes what its page asks.
 
     Files are read on access; their existence is checked immediately. How a label is spelled (a scorer knows the
     release's variants) is left alone.

@@ -169,24 +169,42 @@ def _questions(paths: Sequence[Path]) -> dict[str, Question]:
         asked = {name: Question(name) for name in names}
     if not asked:
         raise ValueError(f"Table of ratings {paths[0]} lacks a column of votes. {_FORM}")
-    if bad := [name for name in asked if not name or name.lower() in (*known, *TAKEN)]:
-        raise ValueError(f"Expected questions of ratings to be called otherwise than {list_some(map(repr, bad))}.")
+    _check_names(asked)
     return asked
 
 
+def _check_names(asked: Collection[str]) -> None:
+    """Raise where a question has the name of another column."""
+    if bad := [name for name in asked if not name or name.lower() in (*NEEDED, LABEL, EXPLANATION, *TAKEN)]:
+        raise ValueError(f"Expected questions of ratings to be called otherwise than {list_some(map(repr, bad))}.")
+
+
 def read_wordings(path: Path) -> dict[str, Question]:
-    """Read the questions of a study: for each name its wording, or an object with ``text`` and ``low_is_good``."""
+    """Read the questions of a study: for each name its wording, or an object.
+
+    The object has ``text``, ``low_is_good``, and ``ends``, the texts at both ends of a page's five points.
+    """
     content = read_json(path, "File of questions")
-    form = 'such as {"clarity": "Is it clear?", "change": {"text": "Did it change?", "low_is_good": true}}'
+    form = (
+        'such as {"clarity": "Is it clear?", "effort": {"text": "How hard was it to read?", "low_is_good": true, '
+        '"ends": ["easy", "hard"]}}'
+    )
     if not isinstance(content, dict):
         raise ValueError(f"Expected file of questions {path} to be an object, {form}, but got {quote(str(content))}.")
     asked = {}
     for name, value in content.items():
         fields = {"text": value} if isinstance(value, str) else value
-        kinds = {"text": str, "low_is_good": bool}
+        kinds = {"text": str, "low_is_good": bool, "ends": list}
         if not isinstance(fields, dict) or not all(isinstance(fields[key], kinds.get(key, ())) for key in fields):
             raise ValueError(f"Expected question {name!r} in {path} to be its wording, {form}, but got {value!r}.")
-        asked[name] = Question(name, **fields)
+        ends = fields.get("ends", ["", ""])
+        if len(ends) != 2 or not all(isinstance(end, str) for end in ends):
+            raise ValueError(f"Expected the ends of question {name!r} in {path} to be two texts but got {ends!r}.")
+        asked[name] = Question(name, **fields | ({"ends": tuple(ends)} if "ends" in fields else {}))
+    # Columns of tables differ in more than small and capital letters.
+    if len({name.lower() for name in asked}) < len(asked):
+        raise ValueError(f"Expected the questions in {path} to have different names but got {', '.join(asked)}.")
+    _check_names(asked)
     return asked
 
 

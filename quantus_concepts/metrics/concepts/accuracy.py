@@ -25,11 +25,12 @@ def concept_accuracy(rows: ConceptPredictions) -> MetricScores:
 
 def negative_first(rows: ConceptPredictions) -> MetricScores:
     """Score whether the first concept by contribution speaks by being absent."""
-    kind = col.NEGATIVE_FIRST.explanation
+    kind = "contribution"
     first = cast(Tensor, rows.values).gather(1, rows.ranked(kind, 1)[0])[:, 0]
     # NaN, which ranks first, has no sign.
     negative = (first < 0).double().masked_fill(first.isnan(), torch.nan)
-    return _one(col.NEGATIVE_FIRST, negative, rows.classes, convention=rows.convention(kind))
+    more: dict[str, Any] = {"explanation": kind, "l": 1, "convention": rows.convention(kind)}
+    return _one(col.NEGATIVE_FIRST, negative, rows.classes, **more)
 
 
 def density(rows: ConceptPredictions) -> MetricScores:
@@ -58,19 +59,20 @@ def seen_accuracies(rows: ConceptPredictions, put_in: np.ndarray) -> list[Metric
     """Score concept accuracy on images without substitution, Bader et al. (2025): T_A, and T of all concepts."""
     concepts = {col.ACCURACY_ADDED: torch.as_tensor(put_in), col.ACCURACY_ALL: None}
     return [
-        _one(score, right_concepts(rows, of), rows.labels.int(), chance=col.CHANCE) for score, of in concepts.items()
+        _one(metric, right_concepts(rows, of), rows.labels.int(), chance=col.CHANCE) for metric, of in concepts.items()
     ]
 
 
 def _one(
-    score: col.Score,
+    metric: str,
     values: Tensor,
     clusters: Tensor | None = None,
     *,
     chance: float = np.nan,
     in_table: bool = True,
-    **more: str,
+    **more: Any,
 ) -> MetricScores:
-    fields: dict[str, Any] = {name: value for name, value in score._asdict().items() if value not in (None, "")} | more
     of_rows = None if clusters is None else clusters.numpy()
-    return MetricScores([fields], values.double().numpy()[:, None], chance, of_rows, in_table=in_table)
+    return MetricScores(
+        [{"metric": metric, **more}], values.double().numpy()[:, None], chance, of_rows, in_table=in_table
+    )

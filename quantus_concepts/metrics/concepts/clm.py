@@ -35,7 +35,7 @@ from quantus_concepts.metrics.concepts.locations import (
 )
 from quantus_concepts.metrics.host.checks import Truth, check_image_axes, check_mask_size, check_parts, to_parts
 from quantus_concepts.metrics.host.concept_metric import ConceptMetric
-from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable
+from quantus_concepts.metrics.host.explanations import Explanations, add_reason, usable_maps
 from quantus_concepts.metrics.host.looks import Look, Looked, Looking, named_by
 from quantus_concepts.metrics.host.metric import scores_of_samples
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, no_concept_model
@@ -407,12 +407,7 @@ class CLM(AsPrinted, ConceptMetric):
         masks: np.ndarray | None,
     ) -> Scored:
         size = (x_batch.shape[2], x_batch.shape[3])
-        a_batch, failure = explain()
-        if a_batch.ndim == 4:
-            channel_last = a_batch.shape[1:3] == size != a_batch.shape[2:]
-            a_batch = a_batch.sum(axis=3 if channel_last else 1)
-        shape = a_batch.shape[1:] if a_batch.ndim == 3 else size
-        attributions, why, explained = usable(a_batch, failure, shape, "a map (H, W)")
+        attributions, why, explained = usable_maps(explain, size)
         maps = torch.as_tensor(attributions.astype(float))
         if masks is not None and self.mask_hit == "share":
             scores, chance, why = self._score_shares(maps, masks, why)

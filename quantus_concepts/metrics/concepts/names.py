@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
-
-class Score(NamedTuple):
-    """The name of a column of numbers, one for each image."""
-
-    metric: str
-    explanation: str = ""
-    l: int | None = None  # noqa: E741 (the paper's letter)
-    alpha: float | None = None
-    baseline: str = ""
-
-
-DENSITY, ACCURACY = Score("density"), Score("accuracy")
-CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
+#: Values of the column ``metric``: scores of images.
+DENSITY, ACCURACY, CONCEPT_ACCURACY, NEGATIVE_FIRST = "density", "accuracy", "concept accuracy", "negative first"
 #: The concept accuracy on images without substitution, for the concepts that are put in anywhere and for all.
-ACCURACY_ADDED, ACCURACY_ALL = Score("T_A"), Score("T")
-PLUS, MINUS, RECITAL = Score("S+"), Score("S-"), Score("recital")
-#: Changes from the image before the substitution to the image after it.
-ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE = Score("added moves"), Score("removed moves"), Score("others move")
-RISES, SELECTIVITY, CLASS_KEPT = Score("rises"), Score("selectivity"), Score("class kept")
-MOVES = (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE, RISES, SELECTIVITY, CLASS_KEPT)
+ACCURACY_ADDED, ACCURACY_ALL = "T_A", "T"
+PLUS, MINUS, RECITAL = "S+", "S-", "recital"
+#: Changes from the image before the substitution to the image after it; the first three are in units of the values.
+MOVES = ("added moves", "removed moves", "others move", "rises", "selectivity", "class kept")
 
 #: Values of the column ``what``: the mean of a model, of a baseline beside it (column ``baseline``), or of random
 #: banks, whose ends are a range and no interval; one concept or class (column ``item``).
@@ -64,5 +50,5 @@ CHANCE = 0.5
 #: Smallest and largest value of the metrics that do not lie in [0, 1]; movements are in units of the concept values.
 BOUNDS = {
     **dict.fromkeys((CGIM, CGIM_CORRELATION, CEM_GAIN, PART_SPECIFICITY, MONOSEMANTICITY), (-1.0, 1.0)),
-    **{score.metric: (-math.inf, math.inf) for score in (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE)},
+    **dict.fromkeys(MOVES[:3], (-math.inf, math.inf)),
 }

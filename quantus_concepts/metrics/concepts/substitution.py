@@ -181,7 +181,7 @@ def substitution_scores(rows: ConceptPredictions, score: str, threshold: float) 
         }
         return counted(masks, len(rows))
 
-    name = (col.PLUS if score == SCORES[0] else col.MINUS).metric
+    name = col.PLUS if score == SCORES[0] else col.MINUS
     return MetricScores([{"metric": name}], scores[:, None], CHANCE, pairs_of(rows), reasons=reasons)
 
 
@@ -189,7 +189,7 @@ def recital_scores(rows: ConceptPredictions, class_concepts: np.ndarray, thresho
     """Score whether all of the class's concepts are predicted, also the one taken out."""
     of_class = torch.as_tensor(class_concepts >= MAJORITY)[rows.labels]
     scores = recital(cast(Tensor, rows.values), of_class, threshold).double().numpy()
-    return MetricScores([{"metric": col.RECITAL.metric}], scores[:, None], clusters=pairs_of(rows))
+    return MetricScores([{"metric": col.RECITAL}], scores[:, None], clusters=pairs_of(rows))
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Moves(ConceptMetric):
 
     def score_rows(self, rows: ConceptPredictions) -> MetricScores:
         """Return a column for each kind of change."""
-        fields = [{"metric": score.metric} for score in col.MOVES]
+        fields = [{"metric": metric} for metric in col.MOVES]
         columns = rows.looks[Before().name].columns["moves"].double().numpy()
         return MetricScores(fields, columns, clusters=pairs_of(rows), bounds=(-math.inf, math.inf))
 

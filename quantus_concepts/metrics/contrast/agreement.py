@@ -21,13 +21,13 @@ def disagreement(explain: Explanations, least: float) -> str:
     if explain.given is None or not rows.size:
         return ""
     given = explain.given[rows]
-    again, failure = explain.compute(explain.model, explain.x_batch[rows], explain.y_batch[rows])
+    again, failure = explain.compute(explain.call.model, explain.x_batch[rows], explain.y_batch[rows])
     if not failure and again.size != given.size:
         failure = f"it gave attributions of shape {again.shape[1:]} in place of {given.shape[1:]}"
     measured = mean_pixel_correlation(given, again)
     if least <= measured < SAME:
         # A method that gives the same in another order is deterministic: it has to repeat the given explanations.
-        mirrored, _ = explain.compute(explain.model, explain.x_batch[rows[::-1]], explain.y_batch[rows[::-1]])
+        mirrored, _ = explain.compute(explain.call.model, explain.x_batch[rows[::-1]], explain.y_batch[rows[::-1]])
         if mean_pixel_correlation(again, mirrored[::-1]) > REPEATED:
             least = SAME
     if not failure and measured >= least:
@@ -39,7 +39,7 @@ def disagreement(explain: Explanations, least: float) -> str:
         'write {"Saliency": {"method": "Saliency"}}; give a callable in place of an array'
     )
     if UNKNOWN_TO_QUANTUS in failure:
-        answer = f"it was unknown: Quantus has no method {explain.keywords.get('method')!r}"
+        answer = f"it was unknown: Quantus has no method {explain.call.explain_func_kwargs.get('method')!r}"
         what_to_do += ", and for a key of your own, as `captum_concepts.explain_func` makes one"
     else:
         what_to_do += "; seed a method that draws at random, or lower `agreement`"

@@ -95,7 +95,7 @@ class ReExplainingMetric(AsPrinted, AttributionMetric):
                 f"{self.name} needs argument `model`, to explain it again and to know which images are right."
             )
         check_image_axes(x_batch)
-        if explain.func is None:
+        if explain.call.explain_func is None:
             raise ValueError(
                 f"{self.name} explains again, with another model or other images: pass `explain_func`, the function "
                 "that made `a_batch`. `captum_concepts.explain_func` makes one of any Captum attribution."
@@ -139,12 +139,12 @@ class ReExplainingMetric(AsPrinted, AttributionMetric):
         """Return logits (n, K), shared inside `shared_passes`; raise where classes name none of its outputs."""
 
         def make() -> Tensor:
-            return predict_logits(model, images, **explain.predict_kwargs)
+            return predict_logits(model, images, **explain.call.model_predict_kwargs)
 
         # Outputs depend on further arguments of the model, which may be anything.
         # Not from the explanation's own forward pass: layer ablation and noise in weights give other outputs for the
         # same images.
-        logits = make() if explain.predict_kwargs else share("logits", model, images, make)
+        logits = make() if explain.call.model_predict_kwargs else share("logits", model, images, make)
         check_outputs(logits, len(images))
         for name, indices in classes.items():
             check_classes(name, indices, logits.shape[1])

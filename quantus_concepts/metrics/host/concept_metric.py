@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts.support.checks import to_numpy
-from quantus_concepts.metrics.host.explanations import Explanations
+from quantus_concepts.metrics.host.explanations import Call, Explanations
 from quantus_concepts.metrics.host.looks import Look, Looking, see_all
 from quantus_concepts.metrics.host.metric import QuantusMetric
 from quantus_concepts.metrics.host.model import RANDOM_BANKS, no_level, shared_features
@@ -131,14 +131,11 @@ class ConceptMetric(QuantusMetric):
     def bank_values(self, **call: Any) -> Iterator[float]:
         """Yield the mean score that each random bank of a concept model has, without a further pass of the model."""
         banks = getattr(call["model"], "random_banks", ())
-        known = ("x_batch", "y_batch", "a_batch", "s_batch", "custom_batch", "batch_size", "channel_first")
-        of_call: list[Any] = [call.get(name) for name in known]
-        x, y, a, s, custom, size, first = of_call
-        passed = {} if custom is None else self._check_passed(custom)
-        parts: Any = self._score(
-            *(call["model"], x, y, a, s, passed, size or 64, first),
-            rows_of=partial(self.rows_of, banks=banks),
-        )
+        known = ("model", "x_batch", "y_batch", "a_batch", "s_batch", "channel_first")
+        of_call: dict[str, Any] = {name: call.get(name) for name in known}
+        of_call |= {"batch_size": call.get("batch_size") or 64, "custom_batch": call.get("custom_batch") or {}}
+        self._check_passed(of_call["custom_batch"])
+        parts: Any = self._score(Call(**of_call), rows_of=partial(self.rows_of, banks=banks))
         for number, rows in enumerate(ConceptPredictions.join(parts).kept().of_banks()):
             own = self.for_model(RANDOM_BANKS, rows, number)
             if own is not None:

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from captum_concepts.support.checks import to_numpy
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.model import no_concept_model
 
 #: How the reasons begin for which the explanation method is to blame.
@@ -37,44 +38,54 @@ class Attributed(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Call:
+    """The arguments of a call of a metric, by Quantus's names; an update has some of them."""
+
+    model: nn.Module | None
+    x_batch: Numbers
+    y_batch: Numbers
+    a_batch: Numbers | None = None
+    s_batch: Numbers | None = None
+    channel_first: bool | None = None
+    explain_func: Callable[..., object] | None = None
+    explain_func_kwargs: Mapping[str, object] = field(default_factory=dict)
+    model_predict_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int | None = None
+    custom_batch: Mapping[str, Numbers] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Explanations:
     """Gives the attributions of samples when it is called; nothing is explained for a metric that does not ask."""
 
-    #: Of the metric: its name, how it is set to treat attributions, and whether a concept model can do without them.
-    name: str
-    preprocess: Callable[[np.ndarray], np.ndarray] | None
-    asks_concept_models: bool
-    model: nn.Module | None
+    metric: Any
+    call: Call
     x_batch: np.ndarray
     y_batch: np.ndarray
     #: Attributions given by the caller, and why they cannot be used.
     given: np.ndarray | None = None
     failure: str = ""
-    func: Callable[..., object] | None = None
-    keywords: Mapping[str, object] = field(default_factory=dict)
-    #: Further arguments of the model itself.
-    predict_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> tuple[np.ndarray, str]:
         """Return the attributions, as the metric is set to treat them, and "" or why there are none."""
         attributions, failure = self.given, self.failure
-        if attributions is None and self.func is None:
-            message = f"{self.name} needs explanations here: pass `a_batch` or `explain_func`."
-            if self.asks_concept_models:
-                wrong = no_concept_model(self.name, self.model, self.x_batch)
+        if attributions is None and self.call.explain_func is None:
+            message = f"{self.metric.name} needs explanations here: pass `a_batch` or `explain_func`."
+            if self.metric.asks_concept_models:
+                wrong = no_concept_model(self.metric.name, self.call.model, self.x_batch)
                 message += " With images and a concept model as `model` it computes what it needs by itself"
                 message += f", but {wrong}." if wrong else "."
             raise ValueError(message)
         if attributions is None:
-            attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
-        if self.preprocess is not None:
-            attributions = self.preprocess(attributions)
+            attributions, failure = self.compute(self.call.model, self.x_batch, self.y_batch)
+        attributions = self.metric.preprocess(attributions)
         # Torch takes neither negative strides nor, without a warning, what cannot be written.
         return np.require(attributions, requirements=("C", "W")), failure
 
     def compute(self, model: nn.Module | None, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Explain any model and inputs with the method; return the attributions untreated, and why there are none."""
-        return call_explain_func(cast("Callable[..., object]", self.func), model, x_batch, y_batch, **self.keywords)
+        method = cast("Callable[..., object]", self.call.explain_func)
+        return call_explain_func(method, model, x_batch, y_batch, **self.call.explain_func_kwargs)
 
     def of_concepts(self, n_concepts: int, truth: str) -> Attributed:
         """Return the attributions (n, L) of concepts, as many as the ground truth of this name has; else NaN."""
@@ -86,9 +97,9 @@ class Explanations:
             )
         a_batch, failure = self()
         if self.x_batch.ndim == 4 and a_batch.shape[1:] not in ((n_concepts,), (0,)):
-            wrong = f"{self.name} needs concept values (N, L) as `x_batch` and a head as `model`, and got images"
-            if self.asks_concept_models:
-                wrong = no_concept_model(self.name, self.model, self.x_batch)
+            wrong = f"{self.metric.name} needs concept values (N, L) as `x_batch` and a head as `model`, and got images"
+            if self.metric.asks_concept_models:
+                wrong = no_concept_model(self.metric.name, self.call.model, self.x_batch)
             if wrong:
                 # Maps of an image are what every method gives for such a model: no method is to blame.
                 n = len(a_batch)
@@ -109,6 +120,15 @@ def usable(a_batch: np.ndarray, failure: str, shape: tuple[int, ...], meaning: s
     if not finite.all():
         a_batch = np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
     return Attributed(a_batch, why, explained=bool(a_batch.any()))
+
+
+def usable_maps(explain: Explanations, size: tuple[int, int]) -> Attributed:
+    """Return explanations of images of a size as maps (n, h, w), summed over channels, NaN where unusable, and why."""
+    a_batch, failure = explain()
+    if a_batch.ndim == 4:
+        channel_last = a_batch.shape[1:3] == size != a_batch.shape[2:]
+        a_batch = a_batch.sum(axis=3 if channel_last else 1)
+    return usable(a_batch, failure, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
 
 
 def call_explain_func(

@@ -26,7 +26,7 @@ from captum_concepts.support.running import evaluation_mode, predict_logits, pro
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.host.alignment import ModelNames, in_order, names_of_models
 from quantus_concepts.metrics.host.checks import Truth, check_explainer, check_outputs, to_classes
-from quantus_concepts.metrics.host.explanations import FAILED, Explanations, as_attributions, normalise_each
+from quantus_concepts.metrics.host.explanations import FAILED, Call, Explanations, as_attributions, normalise_each
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.predictions import Rows, Scored
@@ -176,11 +176,20 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
             # As Quantus does it; for models it is their own device that counts.
             keywords.setdefault("device", str(to_device("device", device)))
         passed = {} if custom_batch is None else self._check_passed(custom_batch)
-        scored = self._score(
-            *(model, x_batch, y_batch, a_batch, s_batch, passed, batch_size, channel_first),
-            *(explain_func, keywords, model_predict_kwargs or {}),
+        call = Call(
+            model=model,
+            x_batch=x_batch,
+            y_batch=y_batch,
+            a_batch=a_batch,
+            s_batch=s_batch,
+            channel_first=channel_first,
+            explain_func=explain_func,
+            explain_func_kwargs=keywords,
+            model_predict_kwargs=model_predict_kwargs or {},
+            batch_size=batch_size,
+            custom_batch=passed,
         )
-        return self._conclude(scored, method)
+        return self._conclude(self._score(call), method)
 
     def evaluate_batch(
         self,
@@ -194,7 +203,8 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
         """Return the scores of one batch, channels first, without a record."""
         self._check_names(truth, "evaluate_batch")
         module = model.get_model() if isinstance(model, ModelInterface) else model
-        scored = self._score(module, x_batch, y_batch, a_batch, s_batch, truth, None, channel_first=True)
+        call = Call(module, x_batch, y_batch, a_batch, s_batch, channel_first=True, custom_batch=truth)
+        scored = self._score(call)
         scores: list[float] = self.score_rows(scored[0].kept()).of_call.tolist()
         return scores
 
@@ -247,10 +257,8 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
                     "`labels`, or as `y_batch`, since without both the prediction would count as true."
                 )
             y_batch = _predicted_classes(model, x_batch)
-        scored = self._score(
-            *(model, x_batch, y_batch, a_batch, s_batch, truth, None, None),
-            *(explain_func, explain_func_kwargs or {}, {}),
-        )
+        method: dict[str, Any] = {"explain_func": explain_func, "explain_func_kwargs": explain_func_kwargs or {}}
+        scored = self._score(Call(model, x_batch, y_batch, a_batch, s_batch, **method, custom_batch=truth))
         self._updates = [*self._updates, *map(self.kept_rows, scored)]
 
     def compute(self) -> list[float]:
@@ -348,44 +356,27 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
             if ordered is not table:
                 self._bind(**{name: ordered})
 
-    def _score(
-        self,
-        model: nn.Module | None,
-        x_batch: Numbers,
-        y_batch: Numbers,
-        a_batch: Numbers | None,
-        s_batch: Numbers | None,
-        passed: Mapping[str, Numbers],
-        batch_size: int | None,
-        channel_first: bool | None,
-        explain_func: Callable[..., object] | None = None,
-        keywords: Mapping[str, object] | None = None,
-        predict_kwargs: Mapping[str, object] | None = None,
-        rows_of: Callable[..., Rows] | None = None,
-    ) -> list[Rows]:
+    def _score(self, call: Call, rows_of: Callable[..., Rows] | None = None) -> list[Rows]:
         """Check the arguments of a call or an update, and return the rows of the samples, batch by batch."""
-        inputs, classes = _check_inputs(model, x_batch, y_batch)
+        model, channel_first = call.model, call.channel_first
+        inputs, classes = _check_inputs(model, call.x_batch, call.y_batch)
         if not isinstance(channel_first, bool):
             channel_first = utils.infer_channel_first(inputs)
         inputs = utils.make_channel_first(inputs, channel_first)
         n = len(inputs)
-        truth: Truth = {} if s_batch is None else {"s_batch": to_numpy(s_batch)}
+        truth: Truth = {} if call.s_batch is None else {"s_batch": to_numpy(call.s_batch)}
         names = names_of_models([model])
         self.match_names(names)
         for name in self.sample_truth:
-            given = in_order(name, passed.get(name), names)
+            given = in_order(name, call.custom_batch.get(name), names)
             value = getattr(self, name) if given is None else self.check_truth(name, given)
             if value is not None:
                 truth[name] = value
         for name, value in truth.items():
             if len(value) != n:
                 raise ValueError(_misaligned(name, len(value), n))
-        given, failure = (None, "") if a_batch is None else as_attributions(a_batch, n)
-        preprocess = self.preprocess if self.normalise or self.abs else None
-        explain = Explanations(
-            *(self.name, preprocess, self.asks_concept_models, model, inputs, classes, given, failure),
-            *(explain_func, keywords or {}, predict_kwargs or {}),
-        )
+        given, failure = (None, "") if call.a_batch is None else as_attributions(call.a_batch, n)
+        explain = Explanations(self, call, inputs, classes, given, failure)
         parts = []
         with evaluation_mode(model):
             for name in self.needed:
@@ -393,7 +384,7 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
                     raise self.missing_error(name)
             knows_labels = "labels" in truth
             truth = self.check_call(model, inputs, classes, truth, explain)
-            batch_size = batch_size or n
+            batch_size = call.batch_size or n
             starts = range(0, n, batch_size)
             for start in progress(starts, self.name, show=self.display_progressbar, unit="batch"):
                 rows = slice(start, min(start + batch_size, n))
@@ -462,8 +453,8 @@ class QuantusMetric(DrawsScores, Metric[list[float]]):
 class AttributionMetric(QuantusMetric):
     """Base of the metrics of attributions: a subclass has `score_batch`, and every batch is scored by itself."""
 
-    def score_batch(self, *batch: Any, **truth: Any) -> Scored:
-        """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing."""
+    def score_batch(self, model: Any, x_batch: Any, y_batch: Any, explain: Explanations, **truth: Any) -> Scored:
+        """Score a batch, and change nothing."""
         raise NotImplementedError
 
     def rows_of(

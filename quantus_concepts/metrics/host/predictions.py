@@ -664,7 +664,7 @@ def predict_head(
     """Take concept values as they are and, of so many `concepts`, the importances that a method of Quantus gives."""
     logits = None
     if model is not None and (predicts or concepts is not None):
-        logits = check_outputs(predict_logits(model, inputs, **explain.predict_kwargs), len(inputs)).cpu()
+        logits = check_outputs(predict_logits(model, inputs, **explain.call.model_predict_kwargs), len(inputs)).cpu()
         if "labels" in truth:
             check_classes("labels", to_numpy(truth["labels"]), logits.shape[1])
     explained = torch.as_tensor(classes) if logits is None else checked_classes(classes, logits)

@@ -160,6 +160,9 @@ class ConceptBatches:
                 raise ValueError(message)
         if "points" in truth:
             truth["points"] = torch.from_numpy(to_points("points", truth["points"]))
+            if not truth["points"].shape[1]:
+                # Data sets without points of parts may know the parts' masks.
+                del truth["points"]
         if "added" in truth and "removed" not in truth:
             truth["removed"] = torch.full_like(truth["added"], NO_CONCEPT)
         return ConceptBatch(images, before, truth)

@@ -306,7 +306,7 @@ def substitution_table(scores: Scores, about: AboutImages, of_seen: Sequence[Seq
 
     With `of_seen` also those of images without substitution.
     """
-    half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
+    half = dict.fromkeys((col.PLUS, col.MINUS), np.full(len(about.labels), col.CHANCE))
     frames, controls = list[pd.DataFrame](), list[list[Row]]()
     for place, (name, is_model, _, columns) in enumerate(scores):
         # Intervals of controls come from their spread, not from images.

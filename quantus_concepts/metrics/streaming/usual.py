@@ -87,7 +87,7 @@ class UsualMetrics:
         if "concept_labels" in rows.truth:
             found += [] if rows.threshold is None else [concept_accuracy(rows)]
             found += ConceptAUC().table_scores(rows)
-        found += [negative_first(rows)] if col.NEGATIVE_FIRST.explanation in kinds else []
+        found += [negative_first(rows)] if "contribution" in kinds else []
         if "concept_labels" in rows.truth:
             found.append(density(rows))
         if "added" in rows.truth and rows.threshold is not None:

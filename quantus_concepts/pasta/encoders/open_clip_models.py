@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import open_clip
 import torch
 from open_clip import CLIP
 from open_clip.tokenizer import HFTokenizer
+from safetensors.torch import save_file
 from torch import Tensor
 
 from captum_concepts.backbones.weights import load_weights, read_weights
@@ -79,16 +81,19 @@ def build_open_clip(
         source = open_clip.get_pretrained_cfg(model_name, tag)
         path = fetch_weights(f"{model_name}/{tag}", source, open_clip.download_pretrained)
     text_cfg = config["text_cfg"]
-    if path is not None and path.suffix != ".safetensors":
-        # Never left to open_clip, which may execute what is in a file.
-        read_weights(path)
+    # Read before the model is built. Another kind of file is not left to open_clip, which may execute what is in it.
+    tensors = read_weights(path) if path is not None and path.suffix != ".safetensors" else None
     # Seeds the generator of the CPU alone, which is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = _bare_model(model_name, config, quick_gelu=bool(recipe.get("quick_gelu")))
     if path is not None:
         try:
-            open_clip.load_checkpoint(model, str(path), strict=True, weights_only=True)
+            with TemporaryDirectory() as folder:
+                file = path if tensors is None else Path(folder) / "weights.safetensors"
+                if tensors is not None:
+                    save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, file)
+                open_clip.load_checkpoint(model, str(file), strict=True)
         except Exception:  # each kind of wrong file fails in its own way
             # Its error names the tensors that do not fit.
             load_weights(model, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts import build_method, explain_func
+from captum_concepts.attributions.cams import CAM_METHODS
 from captum_concepts.attributions.methods import METHOD_NAMES, Baseline
 from captum_concepts.attributions.variants import AtLayer
+from captum_concepts.lazy import check_extra
 from captum_concepts.support.checks import check_path
 from captum_concepts.support.running import error_text, nearest_functions, run_file
 
@@ -49,6 +51,9 @@ def method_from_spec(
     common: dict[str, Any] = {"batch_size": batch_size, "device": device, "seed": seed}
     named = {name.lower(): name for name in METHOD_NAMES}
     if spec.lower() in named:
+        if named[spec.lower()] in CAM_METHODS:
+            # Now, and not when networks are trained.
+            check_extra("pytorch_grad_cam", "cam", f"The class activation map {named[spec.lower()]}")
         return build_method(named[spec.lower()], layer=layer, n_steps=n_steps, baseline=baseline, **common, **settings)
     method = _load_spec(spec) if ":" in spec else _captum_class(spec)
     if isinstance(method, type) and issubclass(method, Attribution):
@@ -67,6 +72,14 @@ def method_from_spec(
     if "inputs" in inspect.signature(method).parameters:
         return method
     return explain_func(method, **common)
+
+
+def named_methods(names: Iterable[str], **settings: Any) -> dict[str, Callable[..., Any]]:
+    """Build the methods that `--methods` names, each as `method_from_spec` does."""
+    try:
+        return {name: method_from_spec(name, **settings) for name in names}
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"`--methods` names what cannot be used. {error}") from error
 
 
 class WithDefaults(Attribution):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.study import Settings
-
-if TYPE_CHECKING:
-    pass
 
 Kind = Literal["painted", "coco-miniplaces", "folders", "bam"]
 #: Options that name files, by kind of data; with coco-miniplaces further two may be given.
@@ -226,7 +223,7 @@ class Attribution(Settings):
 
     def listed(self) -> dict[str, str]:
         """Return the settings, with all methods by name."""
-        return super().listed() | {"methods": methods_text(self)}
+        return super().listed() | {"methods": methods_text(self.method_names)}
 
 
 def method_names(methods: str | None) -> list[str]:
@@ -248,6 +245,6 @@ def _with_content(method: str) -> str:
     return f"{method} ({hash_file(file)[:12]})" if file.suffix == ".py" and file.is_file() else method
 
 
-def methods_text(settings: Attribution) -> str:
-    """Name all methods, each of a user's file with the hash of the file."""
-    return ", ".join(map(_with_content, settings.method_names))
+def methods_text(names: Iterable[str]) -> str:
+    """Name methods, each of a user's file with the hash of the file."""
+    return ", ".join(map(_with_content, names))

@@ -31,7 +31,7 @@ from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies._models.networks import network_builder
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData, load_data
 from quantus_concepts.studies.attribution.global_method import score_tcav
-from quantus_concepts.studies.attribution.methods import method_from_spec
+from quantus_concepts.studies.attribution.methods import named_methods
 from quantus_concepts.studies.attribution.model_training import Job, data_identity, train_models
 from quantus_concepts.studies.attribution.settings import Attribution, methods_text
 
@@ -90,7 +90,7 @@ class Scoring:
     def key(self) -> dict[str, object]:
         """What every score depends on."""
         settings = self.settings
-        key = {"methods": methods_text(settings), **settings.of_methods, "device": str(settings.place)}
+        key = {"methods": methods_text(settings.method_names), **settings.of_methods, "device": str(settings.place)}
         return key | ({"maps": "raw"} if settings.as_printed else {})
 
 
@@ -143,11 +143,7 @@ def model_jobs(data: AttributionData, relative: bool) -> list[Job]:
 
 def chosen_methods(settings: Attribution) -> dict[str, Callable[..., np.ndarray]]:
     """Build the methods that `--methods` names."""
-    how, device = settings.of_methods, settings.place
-    try:
-        return {name: method_from_spec(name, **how, device=device) for name in settings.method_names}
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"`--methods` names what cannot be used. {error}") from error
+    return named_methods(settings.method_names, **settings.of_methods, device=settings.place)
 
 
 def collect(settings: Attribution, folder: RunFolder) -> Results:

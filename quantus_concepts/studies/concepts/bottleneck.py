@@ -14,11 +14,11 @@ from quantus_concepts.metrics.concepts.leakage import (
     ConceptSetCeiling,
     ConceptTaskLeakage,
 )
-from quantus_concepts.metrics.concepts.names import SCORE
+from quantus_concepts.metrics.concepts.names import ACCURACY, SCORE
 from quantus_concepts.metrics.concepts.oracle_head import LABELS
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
-from quantus_concepts.results.verdicts import ABOVE, ACCURACY
+from quantus_concepts.results.verdicts import ABOVE
 from quantus_concepts.studies._kit.plots import lines, new_axes
 from quantus_concepts.studies._kit.report import Picture, Table, Verdict, number, percent
 from quantus_concepts.studies._kit.results import one, pick

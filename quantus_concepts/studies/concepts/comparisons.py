@@ -20,6 +20,7 @@ from quantus_concepts.functional.statistics.intervals import UNBOUNDED, baseline
 from quantus_concepts.metrics.concepts.completeness import Completeness
 from quantus_concepts.metrics.concepts.leakage import ConceptTaskLeakage
 from quantus_concepts.metrics.concepts.names import (
+    ACCURACY,
     BOUNDS,
     CEM,
     CEM_GAIN,
@@ -36,7 +37,7 @@ from quantus_concepts.metrics.concepts.oracle_head import LABELS
 from quantus_concepts.metrics.concepts.sparse_heads import NEC
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.results.comparison import compare, of_one_convention
-from quantus_concepts.results.verdicts import ACCURACY, CHANCE, RANKINGS
+from quantus_concepts.results.verdicts import CHANCE, RANKINGS
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import image_intervals, pick
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +20,7 @@ from quantus_concepts.painted.images import KeptImages, painted_birds
 from quantus_concepts.studies._kit.painted import Painted
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies._models.networks import SMALL_NETWORK
-from quantus_concepts.studies.concepts.settings import Concepts
+from quantus_concepts.studies.concepts.settings import Concepts, named_columns
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
@@ -43,6 +43,8 @@ class BenchmarkData:
     #: Names of the concepts that too few training images show or lack.
     left_out: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    #: (N, 1, H, W) of bool: where the object is in each test image, on which all concepts are.
+    regions: Tensor | None = None
 
     @property
     def class_names(self) -> list[str]:
@@ -129,11 +131,12 @@ def fewer_images(data: BenchmarkData, per_class: int, seed: int) -> BenchmarkDat
     """Draw at most so many training and so many test images of each class; class concepts stay those of all."""
     rng = np.random.default_rng(seed)
     train, test = (_SomeImages(part, _draw_rows(part.labels, per_class, rng)) for part in (data.train, data.test))
+    regions = None if data.regions is None else data.regions[test.rows]
     note = (
         f"At most {per_class} training and {per_class} test images of each class are used (--images-per-class), drawn "
         f"with seed {seed}: {len(train)} of {len(data.train)} and {len(test)} of {len(data.test)}."
     )
-    return dataclasses.replace(data, train=train, test=test, notes=[*data.notes, note])
+    return dataclasses.replace(data, train=train, test=test, regions=regions, notes=[*data.notes, note])
 
 
 def _draw_rows(labels: Tensor, per_class: int, rng: np.random.Generator) -> list[int]:
@@ -178,7 +181,9 @@ def learnable_concepts(settings: Concepts, data: BenchmarkData) -> BenchmarkData
             "Concept labels are given by class: what is scored is whether a concept is one of its class. They fitted "
             "the directions and are CGIM's truth, so agreement is built in: CGIM has no random range and no verdict."
         )
-    if not (data.part_of_concept >= 0).any():
+    if data.regions is not None:
+        data.notes.append("The object of each image is marked (mask), so maps are scored against it; there is no CLM.")
+    elif not (data.part_of_concept >= 0).any():
         data.notes.append("No parts are annotated, so there is no CLM (give --parts for a folder of images).")
     return data
 
@@ -233,7 +238,7 @@ def _files(settings: Concepts, network: Network) -> BenchmarkData:
     size, root, concepts = settings.image_size or network.image_size, settings.root or "", settings.concepts or ""
     read: Callable[..., ConceptFolder | ConceptCSV]
     if settings.data == "table":
-        read = partial(ConceptCSV, concepts, root)
+        read = partial(ConceptCSV, concepts, root, **cast(Any, named_columns(settings.columns)))
     else:
         read = partial(ConceptFolder, root, concepts, settings.parts, part_of_concept=settings.part_of_concept)
     train, test = (read(split=split, image_size=size, seed=settings.seed) for split in ("train", "test"))
@@ -243,7 +248,8 @@ def _files(settings: Concepts, network: Network) -> BenchmarkData:
     title = (
         f"images in {settings.root.name if settings.root else ''}, {'their own size' if size is None else f'{size} px'}"
     )
-    return BenchmarkData(train, test, title, network.mean, network.std)
+    regions = getattr(test, "regions", None)
+    return BenchmarkData(train, test, title, network.mean, network.std, regions=regions)
 
 
 def _normalise(network: Network) -> v2.Normalize | None:

@@ -9,7 +9,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from quantus_concepts.metrics.bottleneck.concept_regions import BASELINES as REGION_BASELINES
+from quantus_concepts.metrics.bottleneck.concept_regions import SCORES as REGION_SCORES
 from quantus_concepts.metrics.concepts.names import (
+    ACCURACY,
     AUC_WITHIN,
     BASELINE,
     CEM_GAIN,
@@ -23,8 +26,8 @@ from quantus_concepts.metrics.concepts.names import (
 from quantus_concepts.metrics.streaming.table import kinds_of_rows
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.results.over_seeds import with_reliability
-from quantus_concepts.results.verdicts import ACCURACY, NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
 from quantus_concepts.results.verdicts import CHANCE as BY_CHANCE
+from quantus_concepts.results.verdicts import NO_VERDICT, UNKNOWN, WEAK, doubt, with_verdicts
 from quantus_concepts.results.verdicts import RANKINGS as VERDICTS_BY
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
@@ -85,6 +88,8 @@ ROWS: dict[str, Mapping[float, str] | Mapping[str, str]] = {
     "alpha": {alpha: f"α = {alpha:g}" for alpha in (1.0, 3.0, 6.0)},
     "item_kind": KINDS,
 }
+#: Scores of maps against the object.
+REGIONS = [*REGION_SCORES.values()]
 #: How differences of a metric are written.
 DIFFERENCES = dict.fromkeys([ACCURACY, CONCEPT_AUC, "CEM", CEM_GAIN, PART_SPECIFICITY, "CLM"], percent) | {
     CGIM_CORRELATION: number
@@ -114,6 +119,8 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
     if not pick(rows, metric="CLM").empty:
         clm, specificity = place_tables(rows, published)
         place = [Picture("clm", figures.location(rows), figures.PLACE)], [*([] if painted else [clm]), specificity]
+    elif not (regions := pick(rows, metric=REGIONS)).empty:
+        place = [], [regions_table(regions)]
     important: list[Table | Picture] = [cgim, histograms, *figures.extremes(rows, kinds)]
     important += [values_table(rows, settings.values), *full_tables(rows, observed)]
     of_rivals = rivals_tables(collected, rows)
@@ -407,6 +414,20 @@ def place_tables(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
         ranked_table("table-2", title, clm, "alpha", caption, baselines=BASELINES, levels=True),
         ranked_table("part-specificity", "Part specificity", specificity, "alpha", more, baselines=BASELINES),
     ]
+
+
+def regions_table(rows: pd.DataFrame) -> Table:
+    """Return how much of the maps is on the object, where it is marked."""
+    cells = with_baselines(rows, REGION_BASELINES)
+    cells = ordered(cells, metric=REGIONS, explanation=["effect", *REGION_BASELINES], model=MODEL_COLUMNS)
+    caption = (
+        "Maps of the concept of largest effect against the object, as it is marked, in %. Coverage: how often a map "
+    )
+    caption += (
+        f"spans more than those of 39 random directions (chance is 1 in 40); neither more nor less is better. {SMALL}"
+    )
+    title = "Maps and the object (ConceptRegions)"
+    return Table("regions", title, cells, ["metric", "explanation"], ["model"], percent, caption)
 
 
 def importance_tables(rows: pd.DataFrame) -> list[Table]:

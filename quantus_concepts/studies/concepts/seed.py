@@ -32,13 +32,14 @@ from quantus_concepts.explorer.explore import page_content, page_html
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import (
     ConceptPredictions,
+    ConceptRegions,
     InterventionAccuracy,
     UsualMetrics,
     score_predictions,
     score_ranges,
 )
 from quantus_concepts.metrics.concepts.leakage import ConceptSetCeiling, ConceptTaskLeakage
-from quantus_concepts.metrics.concepts.names import DIRECTIONS
+from quantus_concepts.metrics.concepts.names import ACCURACY, DIRECTIONS
 from quantus_concepts.metrics.concepts.oracle_head import LABELS as ORACLE_SCORES
 from quantus_concepts.metrics.concepts.oracle_head import OracleHead
 from quantus_concepts.metrics.concepts.sparse_heads import SparseHeadAccuracy
@@ -72,7 +73,6 @@ from quantus_concepts.painted.subject import (
     untrained_networks,
 )
 from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
-from quantus_concepts.results.verdicts import ACCURACY
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.named_networks import Network, cut_network
 from quantus_concepts.studies._models.normalised import better_normalised
@@ -289,7 +289,7 @@ class Seed:
         predict = partial(
             predict_with_controls,
             fitted.models,
-            metrics=self._usual,
+            metrics=[self._usual, *self._in_regions],
             class_concepts=data.class_concepts,
             truth=data.truth,
             controls={RANDOM: fitted.controls},
@@ -339,6 +339,12 @@ class Seed:
         return UsualMetrics(top_l=tops, by_magnitude=self.settings.as_printed)
 
     @property
+    def _in_regions(self) -> list[ConceptRegions]:
+        """The scores of maps against the object, where the data mark it."""
+        regions, parts = self.data.regions, self.data.part_of_concept
+        return [] if regions is None else [ConceptRegions(score, regions, parts) for score in ("iou", "energy", "hit")]
+
+    @property
     def _fit_head(self) -> HeadFit:
         """What fits the heads of the model and of its random banks; as printed, that of the authors' release."""
         return partial(fit_elastic_net, seed=self.seed) if self.settings.as_printed else fit_logistic
@@ -355,7 +361,7 @@ class Seed:
 
     def _metrics(self) -> list[UsualMetrics | ConceptMetric]:
         table, tensors = self.data.class_concepts, self.tensors
-        metrics: list[UsualMetrics | ConceptMetric] = [self._usual]
+        metrics: list[UsualMetrics | ConceptMetric] = [self._usual, *self._in_regions]
         # Raw values have no threshold, and so no oracle head.
         honest: list[ConceptMetric] = [
             ConceptTaskLeakage(seed=self.seed),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,20 +14,24 @@ from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.painted import Painted, painted_option
 from quantus_concepts.studies._kit.study import Settings
 
-if TYPE_CHECKING:
-    pass
-
 #: Defaults by kind of data.
 DEFAULT_BACKBONE = {"painted": kit.SMALL, "cub": "resnet18_cub", "folder": "resnet18", "table": "resnet18"}
 DEFAULT_SEEDS = {"painted": 3, "cub": 1, "folder": 1, "table": 1}
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
+#: Keys of `--columns`, and how many columns each may name.
+COLUMNS: dict[str, tuple[int, ...]] = dict.fromkeys(("image", "label", "split_column", "unknown"), (1,))
+COLUMNS |= {"concepts": (), "box": (4,), "mask": (1, 4)}
 _data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", kit.RUN))
 _network, _painted = (partial(typer.Option, rich_help_panel=name) for name in (kit.BACKBONE, kit.PAINTED))
 _FEW = "Minimum number of training images with a concept, and without it; other concepts are left out."
 _CONCEPTS = (
     "folder: CSV of concepts per image or per class. table: CSV or Parquet file of images, classes and concepts. cub: "
     "names or patterns of concepts, with commas between."
+)
+_COLUMNS = (
+    "table: which columns are what, image=derm,label=diagnosis,concepts=streaks,pigment_*. The keys are arguments of "
+    f"datasets.ConceptCSV: {', '.join(COLUMNS)}."
 )
 _LABELS = "cub: concept labels per image, or by majority of the class (majority)."
 _FEWER = "cub, folder, table: at most so many training and so many test images of each class, drawn with --seed."
@@ -68,8 +72,8 @@ class Concepts(Settings):
     words = "benchmark concepts"
     # What a user of own data needs.
     shown = (
-        "data root concepts parts labels values random_banks backbone model layer mean std unnormalised image_size "
-        "painted explore seeds device out overwrite"
+        "data root concepts columns parts labels values random_banks backbone model layer mean std unnormalised "
+        "image_size painted explore seeds device out overwrite"
     )
 
     data: Annotated[Literal["painted", "cub", "folder", "table"], _data(help="Which images.")] = "painted"
@@ -77,6 +81,7 @@ class Concepts(Settings):
         Path | None, _data(exists=True, file_okay=False, help="Folder of the images (cub: the official layout).")
     ] = None
     concepts: Annotated[str | None, _data(help=_CONCEPTS)] = None
+    columns: Annotated[str | None, _data(metavar="KEY=NAME,...", help=_COLUMNS)] = None
     min_images: Annotated[int, _data(min=1, max=kit.MANY, help=_FEW)] = 10
     parts: Annotated[Path | None, _file(help="folder: CSV of part points, for CLM.")] = None
     part_of_concept: Annotated[Path | None, _file(help=_ABOUT)] = None
@@ -183,6 +188,12 @@ class Concepts(Settings):
             kit.refuse_without_effect(of_data, parts=self.parts, part_of_concept=self.part_of_concept)
         if self.data in ("folder", "table") and not Path(self.concepts or "").is_file():
             raise ValueError(f"Expected `--concepts` to name a file but there is none at {self.concepts}.")
+        if self.data != "table":
+            kit.refuse_without_effect(of_data, columns=self.columns)
+        if "mask" in named_columns(self.columns) and self.engine == "ray":
+            raise ValueError(
+                "Expected `--engine local` with `mask=` in `--columns`: all masks are needed in one place."
+            )
         if self.data != "cub":
             kit.refuse_without_effect(of_data, labels=self.labels != "image")
         mine: dict[str, object] = {"layer": self.layer, "weights": self.weights, "mean": self.mean, "std": self.std}
@@ -205,6 +216,11 @@ class Concepts(Settings):
             from quantus_concepts.datasets.birds.cub200 import find_cub
 
             find_cub(self.root or "")
+        if self.data == "table":
+            from quantus_concepts.datasets import ConceptCSV
+
+            columns: Any = named_columns(self.columns)
+            ConceptCSV(self.concepts or "", self.root, **columns, split="train", image_size=1)
         _ = self.place
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
@@ -215,3 +231,27 @@ class Concepts(Settings):
         """Return the settings with the defaults that depend on the data."""
         listed = super().listed() | ({} if self.birds is None else {"painted": str(self.birds)})
         return listed | {"backbone": listed.get("backbone", self.specs[0]), "seeds": str(len(self.all_seeds))}
+
+
+def named_columns(text: str | None) -> dict[str, str | list[str]]:
+    """Read ``image=derm,concepts=streaks,pigmentation`` as arguments of `ConceptCSV`; a name alone goes on with a key.
+
+    Raises ValueError for another key, one that is given twice, or another number of names.
+    """
+    named: dict[str, list[str]] = {}
+    for part in [] if text is None else text.split(","):
+        key, equals, name = (piece.strip() for piece in part.rpartition("="))
+        if equals and (key not in COLUMNS or key in named):
+            raise ValueError(
+                f"Expected `--columns` to have each of the keys {', '.join(COLUMNS)} once but got {part!r}."
+            )
+        if equals:
+            named[key] = []
+        if not named or not name:
+            raise ValueError(f"Expected `--columns` to be KEY=NAME,... but got {part!r}.")
+        named[[*named][-1]].append(name)
+    for key, names in named.items():
+        if COLUMNS[key] and len(names) not in COLUMNS[key]:
+            counts = " or ".join(map(str, COLUMNS[key]))
+            raise ValueError(f"Expected `{key}=` in `--columns` to name {counts} but got {', '.join(names)}.")
+    return {key: names[0] if 1 in COLUMNS[key] and len(names) == 1 else names for key, names in named.items()}

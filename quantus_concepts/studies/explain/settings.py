@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.study import Settings
-
-if TYPE_CHECKING:
-    pass
 
 _EXAMPLE = "explain zebra.jpg --concepts FOLDER --backbone resnet18, for instance"
 _LIBRARIES = ("torchvision", "timm", "open_clip", "transformers")

@@ -19,6 +19,9 @@ _data, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", 
 _CONCEPTS = "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between."
 _FEWER = "cub, folder: at most so many training and so many test images of each class, drawn with --seed."
 _file = partial(_data, exists=True, dir_okay=False)
+#: Options that painted birds have not.
+_OF_IMAGES = ("root", "concepts", "parts", "part_of_concept", "images_per_class")
+_OF_NETWORK = ("layer", "weights", "mean", "std", "unnormalised", "image_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,18 +71,7 @@ class Metrics(Settings):
 
         if self.data == "painted":
             return None
-        names: tuple[str, ...] = (
-            "data",
-            "root",
-            "concepts",
-            "parts",
-            "part_of_concept",
-            "images_per_class",
-            "layer",
-            "weights",
-            "mean",
-        )
-        names += ("std", "unnormalised", "image_size", "seed", "device", "batch_size", "readers", "progress")
+        names = ("data", *_OF_IMAGES, *_OF_NETWORK, "seed", "device", "batch_size", "readers", "progress")
         own = {name: getattr(self, name) for name in names}
         # One bank: random directions are drawn by the damage.
         return Concepts(**own, backbone=None if self.backbone is None else [self.backbone], random_banks=1, seeds=1)
@@ -89,17 +81,7 @@ class Metrics(Settings):
         if self.photographs is not None:
             self.photographs.check()
             return
-        names: tuple[str, ...] = (
-            "root",
-            "concepts",
-            "parts",
-            "part_of_concept",
-            "images_per_class",
-            "backbone",
-            "layer",
-            "weights",
-        )
-        names += ("mean", "std", "unnormalised", "image_size")
+        names = (*_OF_IMAGES, "backbone", *_OF_NETWORK)
         kit.refuse_without_effect("with --data painted", **{name: getattr(self, name) for name in names})
 
     def idle(self) -> tuple[str, tuple[str, ...]]:

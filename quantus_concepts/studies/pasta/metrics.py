@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 from torch import nn
 
-from captum_concepts.attributions.methods import build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
 from captum_concepts.support.running import device_of, warn_user
 from quantus_concepts.datasets.folders import list_some
@@ -34,7 +33,6 @@ from quantus_concepts.studies._kit.report import Picture, Report, Section, Table
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies.pasta.material import (
     CORRELATED_THRESHOLDS,
-    METHODS,
     Classifier,
     for_spreadsheets,
     load_ratings,
@@ -124,15 +122,20 @@ def measure_methods(
     folder: RunFolder,
     classifier: Classifier,
     masks: np.ndarray,
+    methods: Mapping[str, Callable[..., np.ndarray]],
     scorer: Scorer,
     embedder: Embedder,
     *,
+    named: str,
     n_masks: int,
     n_samples: int,
     seed: int,
     progress: bool,
 ) -> Measured:
-    """Let methods explain a network of painted birds, rate and score the explanations, and relate all measures."""
+    """Let RISE and methods explain a network of painted birds, rate and score that, and relate all measures.
+
+    `named` says which methods these are, for the cache.
+    """
     n = min(N_MEASURED, len(classifier.images))
     classifier = replace(
         classifier,
@@ -142,7 +145,7 @@ def measure_methods(
     )
     masks = masks[:n]
     rise = partial(_rise, n_masks=n_masks, seed=seed)
-    methods: dict[str, Callable[..., np.ndarray]] = {RISE: rise, **build_methods(METHODS, seed=seed)}
+    methods = {RISE: rise, **methods}
     ratings = rate_methods(classifier, masks, methods, seed)
     measure = partial(
         measure_ratings,
@@ -154,7 +157,7 @@ def measure_methods(
         seed=seed,
         progress=progress,
     )
-    key = [identity_of_ratings(ratings), classifier.model, n_masks, n_samples, embedder.batch_size, seed]
+    key = [identity_of_ratings(ratings), classifier.model, named, n_masks, n_samples, embedder.batch_size, seed]
     values = cached_arrays(folder, "metrics", key, measure)
     labels = None if scorer.labels is None else ratings.labels.tolist()
     scores = scorer.score(embedder.embed(ratings.explanations), labels)[:, 0].cpu().numpy()

@@ -284,11 +284,11 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], comparable: Sequence[
     return table("table-1", title, frame, "measure label", "question", caption, **orders)
 
 
-def _panels(count: int, width: float = 2.2, height: float = 2.1) -> tuple[Figure, list[Any]]:
+def _panels(count: int) -> tuple[Figure, list[Any]]:
     columns = min(ACROSS, count)
     n_rows = math.ceil(count / columns)
     # One panel is as wide as two, so that its text is not larger.
-    figure = Figure(figsize=(0.5 + width * ACROSS, 0.6 + height * n_rows), layout="constrained")
+    figure = Figure(figsize=(0.5 + 2.2 * ACROSS, 0.6 + 2.1 * n_rows), layout="constrained")
     panels = figure.subplots(n_rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for spare in panels[count:]:
         spare.set_visible(False)

@@ -10,6 +10,7 @@ import typer
 
 from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.study import Settings
+from quantus_concepts.studies.attribution.settings import method_names, methods_text
 
 RATINGS, TRAINING, EMBEDDING, BIRDS = "Ratings", "Training", "Embedding", "Painted birds and simulated raters"
 USES = "What the score is used for"
@@ -103,6 +104,14 @@ class BenchmarkPasta(Settings):
     n_per_image: Annotated[int, option("Explanations of each that are rated.", BIRDS, **ONE)] = 21
     image_size: Annotated[int, option("Height and width in pixels.", BIRDS, min=32, max=512)] = 64
     uses: Annotated[bool, option("Mixture, steered RISE, robustness, other metrics.", USES)] = True
+    methods: Annotated[
+        str | None,
+        option(
+            "Explainers to choose among and to measure, names with commas as in benchmark attribution: HiResCAM, Lime, "
+            "KernelShap, path.py:function. By default the eight of its paper; random and Sobel edges are always there.",
+            USES,
+        ),
+    ] = None
     n_explained: NExplained = 48
     n_masks: NMasks = 400
     classifier_epochs: ClassifierEpochs = 6
@@ -117,7 +126,20 @@ class BenchmarkPasta(Settings):
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
         """Return the options of the uses, where there are none."""
-        return "with --no-uses", () if self.uses else ("n_explained", "n_masks", "classifier_epochs")
+        return "with --no-uses", () if self.uses else ("methods", "n_explained", "n_masks", "classifier_epochs")
+
+    def check(self) -> None:
+        """Raise ValueError for no names of explainers."""
+        _ = self.method_names
+
+    def listed(self) -> dict[str, str]:
+        """Return the settings, with all explainers by name where they are chosen."""
+        return super().listed() | ({"methods": methods_text(self.method_names)} if self.methods is not None else {})
+
+    @property
+    def method_names(self) -> list[str]:
+        """The explainers of `--methods`, each once, or those of the paper, and the controls."""
+        return method_names(self.methods)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,9 +304,9 @@ class Sheet(Settings):
     """Write a page on which people rate explanations, for a browser without network.
 
     It shows an image and an explanation, without the explainer's name and for everybody in another order, asks the
-    questions of the PASTA paper on five points, and saves the answers as a CSV file. The folder holds rate.html and the
-    images and explanations that the answers name: put the files of all annotators into it, and `pasta train --data`
-    reads them.
+    questions of the PASTA paper, or your own, on five points, and saves the answers as a CSV file. The folder holds
+    rate.html and the images and explanations that the answers name: put the files of all annotators into it, and
+    `pasta train --data` reads them.
 
     Example: quantus-concepts pasta sheet --images images --explanations maps --seed 1 --out sheet
     """
@@ -297,7 +319,11 @@ class Sheet(Settings):
     ascending: Ascending = None
     questions: Annotated[
         str | None,
-        option("Questions, separated by commas; by default Q1 to Q4, and Q5 and Q6 with --light and --strong.", PAGE),
+        option(
+            "Questions of the paper with commas, or a file of your own, questions.json; by default Q1 to Q4, and Q5 "
+            "and Q6 with --light and --strong.",
+            PAGE,
+        ),
     ] = None
     n_items: Annotated[int | None, option("Explanations to take, drawn with --seed; by default all.", PAGE, **ONE)] = (
         None

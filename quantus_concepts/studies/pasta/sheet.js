@@ -92,12 +92,15 @@
     at("begin").textContent = given ? "Continue" : "Begin";
   }
 
+  // Answers by question: a question may be called "constructor".
+  const bare = (answers) => Object.assign(Object.create(null), answers);
+
   function begin(annotator) {
     const found = kept(annotator);
     state = {
       annotator,
       order: shuffled(items.length, `${data.seed}:${annotator}`),
-      answers: found ? found.answers : items.map(() => ({})),
+      answers: found ? found.answers.map(bare) : items.map(() => bare()),
       position: found ? Math.min(Math.max(found.position, 0), total) : 0,
     };
     keep();
@@ -166,7 +169,7 @@
       const points = make("div", { className: "points" });
       for (let vote = 1; vote <= POINTS; vote++) {
         const end = { 1: question.ends[0], 5: question.ends[1] }[vote];
-        const input = make("input", { type: "radio", name: question.name, value: String(vote) });
+        const input = make("input", { type: "radio", name: `question-${number}`, value: String(vote) });
         input.setAttribute("aria-label", end ? `${vote}, ${end}` : String(vote));
         // The space bar clicks too, without a pointer: people may still be choosing then.
         input.addEventListener("click", (event) => {
@@ -188,11 +191,13 @@
     at("questions").replaceChildren(...fields);
   }
 
+  // The browser has a meaning of its own for a few names of inputs, "length" for instance.
+  const inputs = (number) => at("questions").elements[`question-${number}`];
   const base = () => state.position - questionAt(state.position);
 
   function answer(number, vote) {
     state.answers[itemAt(state.position)][questions[number].name] = vote;
-    at("questions").elements[questions[number].name].value = String(vote);
+    inputs(number).value = String(vote);
     keep();
     tell();
   }
@@ -219,7 +224,7 @@
     draw(index, now);
     questions.forEach((question, number) => {
       const vote = state.answers[index][question.name];
-      for (const input of at("questions").elements[question.name]) input.checked = input.value === String(vote);
+      for (const input of inputs(number)) input.checked = input.value === String(vote);
       at(`field-${number}`).classList.toggle("now", number === now);
       if (number === now) at(`field-${number}`).setAttribute("aria-current", "step");
       else at(`field-${number}`).removeAttribute("aria-current");
@@ -292,7 +297,7 @@
     const vote = state.answers[itemAt(state.position)][questions[now].name] ?? (step > 0 ? 0 : POINTS + 1);
     const next = Math.min(Math.max(vote + step, 1), POINTS);
     answer(now, next);
-    at("questions").elements[questions[now].name][next - 1].focus();
+    inputs(now)[next - 1].focus();
   }
 
   document.addEventListener("keydown", (event) => {

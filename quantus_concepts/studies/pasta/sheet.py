@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +23,10 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable_files,
 )
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation, question_named
-from quantus_concepts.datasets.ratings.table import EXPLANATIONS, IMAGES, WORDINGS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation, Question
+from quantus_concepts.datasets.ratings.table import EXPLANATIONS, IMAGES, WORDINGS, read_wordings
 from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.options import refuse_without_effect
 from quantus_concepts.studies.pasta.cards import MEGABYTE, RATING_PAGE, Gallery, encode_image, shown_picture
 from quantus_concepts.studies.pasta.material import words
 from quantus_concepts.studies.pasta.settings import Sheet
@@ -35,30 +37,56 @@ ENDS = ("not at all", "fully")
 ENDS_OF_CHANGE = ("not at all", "completely")
 #: Questions about how an explanation changed, and what the changed image is called.
 CHANGES = {"Q5": "light", "Q6": "strong"}
+#: Names of questions that the page's file of answers brings back as they are.
+_COLUMN = re.compile(r"(?![\s'=+\-@])[^;\t\r\n]*(?<!\s)")
 
 Changed = Mapping[str, Mapping[tuple[str, str], ExplanationFile]]
 
 
-def page_questions(text: str | None, changes: Mapping[str, Path | None]) -> tuple[str, ...]:
+def page_questions(text: str | None, changes: Mapping[str, Path | None]) -> tuple[Question, ...]:
     """Return the questions a page asks, in their order; `changes` are folders of perturbed images by question."""
     if text is None:
-        return (*DEFAULT_QUESTIONS, *(name for name, root in changes.items() if root))
-    questions = sorted(set(words(text)))
+        questions = [QUESTIONS[name] for name in (*DEFAULT_QUESTIONS, *(name for name in changes if changes[name]))]
+    elif text.lower().endswith(".json"):
+        questions = _own_questions(Path(text).expanduser())
+    else:
+        names = sorted(set(words(text)))
+        if unknown := [name for name in names if name not in QUESTIONS]:
+            raise ValueError(
+                f"Expected `--questions` to be some of {', '.join(QUESTIONS)}, or a file of your own questions such as "
+                f"questions.json, but got {quote(unknown[0])}."
+            )
+        questions = [QUESTIONS[name] for name in names]
     if not questions:
         raise ValueError("Expected `--questions` to name at least one question but got none.")
-    for name in questions:
-        if name not in QUESTIONS:
-            raise ValueError(
-                f"Expected `--questions` to be some of {', '.join(QUESTIONS)} but got {quote(name)}. The page asks the "
-                "paper's questions alone; votes on your own, collected elsewhere, are a CSV file that "
-                "`pasta train --data` reads."
-            )
-        if name in CHANGES and changes[name] is None:
+    asked = [question.name for question in questions if _change(question)]
+    for name, option in CHANGES.items():
+        if name in asked and changes[name] is None:
             raise ValueError(
                 f"{name} asks how the explanation changed: give the folder of the perturbed images and their "
-                f"explanations with --{CHANGES[name]}."
+                f"explanations with --{option}."
             )
+        if name not in asked:
+            refuse_without_effect(f"on a page that does not ask {name} of the paper", **{option: changes[name]})
     return tuple(questions)
+
+
+def _own_questions(path: Path) -> list[Question]:
+    """Read a study's own questions, which a page can ask and a table of its answers can name."""
+    questions = [*read_wordings(path).values()]
+    if silent := [question.name for question in questions if not question.text.strip()]:
+        raise ValueError(f"Expected question {silent[0]!r} in {path} to have a wording, which the page asks.")
+    if odd := [question.name for question in questions if not _COLUMN.fullmatch(question.name)]:
+        raise ValueError(
+            f"Expected the name of question {odd[0]!r} in {path} to be a short word such as 'clarity', the column of "
+            "its votes: without a space at either end, a semicolon, a tab or a new line, and no ' = + - @ first."
+        )
+    return questions
+
+
+def _change(question: Question) -> str:
+    """Return which changed image a question of the paper is about; "" for all others."""
+    return CHANGES.get(question.name, "") if question == QUESTIONS.get(question.name) else ""
 
 
 def write_sheet(settings: Sheet, folder: RunFolder) -> None:
@@ -76,7 +104,7 @@ def write_sheet(settings: Sheet, folder: RunFolder) -> None:
         )
         changed = {}
         for name, root in changes.items():
-            if root is not None and name in questions:
+            if root is not None:
                 own_name = explanations.resolve().name
                 places = root / "images", root / "explanations"
                 perturbed = find_explanations(*places, with_images=True, own_name=own_name)
@@ -97,7 +125,7 @@ def write_sheet(settings: Sheet, folder: RunFolder) -> None:
             items.append({"record": answer_record(file), "label": readable_name(file.label), "sections": sections})
             gallery.check(len(items), len(files))
         page = gallery.render(
-            [_question_fields(name) for name in questions],
+            [_question_fields(question) for question in questions],
             items,
             settings.seed,
             title="Rating explanations",
@@ -105,12 +133,13 @@ def write_sheet(settings: Sheet, folder: RunFolder) -> None:
             colours=any(file.modality == "map" for file in files),
         )
         _write_files(folder, files, settings.picture_size)
-        folder.write(WORDINGS, json.dumps({name: _wording(name) for name in questions}, indent=2) + "\n")
+        wordings = {question.name: _wording(question) for question in questions}
+        folder.write(WORDINGS, json.dumps(wordings, indent=2) + "\n")
         folder.write(RATING_PAGE, page)
         left_out = [file for file in checked if file.note]
         lines = [
             f"{len(files)} explanations of {len({file.image for file in files})} images by "
-            f"{len({file.explainer for file in files})} explainers; {', '.join(questions)}. {RATING_PAGE} has "
+            f"{len({file.explainer for file in files})} explainers; {', '.join(wordings)}. {RATING_PAGE} has "
             f"{(folder.path / RATING_PAGE).stat().st_size / MEGABYTE:.1f} MB and needs no network.",
             *([f"Left out, {len(left_out)}: {problems(left_out, SHOWN)}."] if left_out else []),
             f"Send {RATING_PAGE} to every annotator. Put their files, ratings_*.csv, into {folder.path}, and train:",
@@ -120,15 +149,16 @@ def write_sheet(settings: Sheet, folder: RunFolder) -> None:
             typer.echo(printable(line))
 
 
-def _wording(name: str) -> dict[str, Any]:
+def _wording(question: Question) -> dict[str, Any]:
     """Return what the page asks, as a table of ratings finds it beside itself."""
-    question = question_named(name)
-    return {"text": question.text, "low_is_good": question.low_is_good}
+    fields: dict[str, Any] = {"text": question.text, "low_is_good": question.low_is_good}
+    return fields | ({"ends": question.ends} if question.ends else {})
 
 
-def _question_fields(name: str) -> dict[str, Any]:
-    ends = ENDS_OF_CHANGE if name in CHANGES else ENDS
-    return {"name": name, "text": question_named(name).text, "ends": ends, "change": CHANGES.get(name, "")}
+def _question_fields(question: Question) -> dict[str, Any]:
+    change = _change(question)
+    ends = question.ends or (ENDS_OF_CHANGE if change else ENDS)
+    return {"name": question.name, "text": question.text, "ends": ends, "change": change}
 
 
 def change_key(file: ExplanationFile) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,17 +14,17 @@ import torch
 from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
 from torch import nn
 
-from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS, build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
-from captum_concepts.support.running import device_of, seeded_generators
+from captum_concepts.support.running import device_of, error_text, seeded_generators
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.rated_file import PREDICTED
-from quantus_concepts.datasets.ratings.raters import simulated_ratings
+from quantus_concepts.datasets.ratings.raters import N_CLASSES, simulated_ratings
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.statistics.intervals import relation
 from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
+from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
@@ -39,8 +39,11 @@ from quantus_concepts.studies._kit.galleries import GalleryRow, draw_gallery
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Section, Table, Verdict, number, three, write_report
 from quantus_concepts.studies._kit.results import names, one, pick
+from quantus_concepts.studies.attribution.methods import named_methods
+from quantus_concepts.studies.attribution.settings import methods_text
 from quantus_concepts.studies.pasta.cards import pixels, shown_picture, top_concepts
 from quantus_concepts.studies.pasta.material import (
+    METHODS,
     Classifier,
     HowToEmbed,
     RatedBirds,
@@ -103,6 +106,7 @@ def load_material(settings: BenchmarkPasta | Train) -> tuple[RatedExplanations, 
 
 def run_training(settings: BenchmarkPasta | Train, folder: RunFolder) -> None:
     """Train and test scorers on ratings, and write the report, the scores and the scorer of all ratings."""
+    methods = benchmark_methods(settings) if isinstance(settings, BenchmarkPasta) and settings.uses else {}
     ratings, embedder, plan = load_material(settings)
     labels, used = settings.labels if isinstance(settings, Train) else PREDICTED, None
     with folder:
@@ -112,7 +116,7 @@ def run_training(settings: BenchmarkPasta | Train, folder: RunFolder) -> None:
             compared = vote_differences(ratings, plan.questions)
             tables = {"vote_differences": compared, "votes": means, "scores": outcome.scores}
             if isinstance(settings, BenchmarkPasta) and settings.uses:
-                used = use_score(settings, folder, outcome.scorer, embedder)
+                used = use_score(settings, folder, methods, outcome.scorer, embedder)
                 tables |= used.frames
             for name, table in tables.items():
                 folder.write(f"{name}.csv", for_spreadsheets(table).to_csv(index=False))
@@ -179,9 +183,40 @@ class Uses:
         }
 
 
-def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer, embedder: Embedder) -> Uses:
+def benchmark_methods(settings: BenchmarkPasta) -> dict[str, Callable[..., Any]]:
+    """Build the explainers that the score chooses among, and try chosen ones before anything is trained."""
+    methods = named_methods(settings.method_names, n_samples=8, n_steps=16, seed=settings.seed)
+    if settings.methods is None:
+        return methods
+    network, size = SmallResNet(N_CLASSES).eval(), settings.image_size
+    image = np.random.default_rng(0).random((1, 3, size, size), dtype=np.float32)
+    for name, explain in methods.items():
+        try:
+            maps = np.asarray(explain(model=network, inputs=image, targets=np.zeros(1, np.int64)))
+        except Exception as error:  # a user's function may raise anything
+            raise ValueError(
+                f"`--methods` names {name}, which does not explain the small network of this study: "
+                f"{error_text(error)}. Leave it out."
+            ) from error
+        if maps.ndim != 4 or maps.shape[0] != 1 or maps.shape[2:] != image.shape[2:]:
+            raise ValueError(
+                f"Expected {name} of `--methods` to return (N, C, {size}, {size}) for {image.shape} but got "
+                f"{maps.shape}."
+            )
+    return methods
+
+
+def use_score(
+    settings: BenchmarkPasta,
+    folder: RunFolder,
+    methods: Mapping[str, Callable[..., Any]],
+    scorer: Scorer,
+    embedder: Embedder,
+) -> Uses:
     """Use a scorer for everything the paper uses it for."""
     question, seed, n_masks = scorer.questions[0], settings.seed, settings.n_masks
+    # A function of a user's file may change under its name.
+    named = methods_text(methods)
     birds = RatedBirds(settings.n_explained, image_size=settings.image_size, seed=seed)
     classifier = train_classifier(
         folder, birds, epochs=settings.classifier_epochs, device=settings.place, progress=settings.progress
@@ -193,7 +228,7 @@ def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer, embed
     )
     metric = PASTAScore(scorer, embedder, question=question, class_names=classifier.class_names, disable_warnings=True)
     network = [classifier.model, images]
-    maps = cached_arrays(folder, "maps", [network, seed], partial(_explain, classifier, seed))
+    maps = cached_arrays(folder, "maps", [network, named, seed], partial(_explain, classifier, methods))
     mixture = best_explainer(
         {name: metric(classifier.model, images, classifier.predicted, values) for name, values in maps.items()},
         question,
@@ -210,7 +245,7 @@ def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer, embed
     steered = cached_arrays(
         folder, "steered RISE", key, partial(_steer, classifier, rise, metric, n_masks, seed, settings.place)
     )
-    explain = build_methods(["Grad-CAM"])["Grad-CAM"]
+    explain = next(iter(methods.values()))
     light, strong = (
         perturbation_rows(
             robustness_pairs(classifier.model, images, classifier.labels, explain, question=change, seed=seed)
@@ -226,8 +261,10 @@ def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer, embed
             folder,
             classifier,
             birds.masks,
+            {name: methods[name] for name in (METHODS if settings.methods is None else methods)},
             scorer,
             embedder,
+            named=named,
             n_masks=n_masks,
             n_samples=N_SAMPLES,
             seed=seed,
@@ -239,9 +276,8 @@ def use_score(settings: BenchmarkPasta, folder: RunFolder, scorer: Scorer, embed
     )
 
 
-def _explain(classifier: Classifier, seed: int) -> dict[str, np.ndarray]:
+def _explain(classifier: Classifier, methods: Mapping[str, Callable[..., Any]]) -> dict[str, np.ndarray]:
     images = classifier.images.numpy()
-    methods = build_methods([*PAPER_METHODS, *CONTROL_METHODS], n_samples=8, n_steps=16, seed=seed)
     return {
         name: explain(model=classifier.model, inputs=images, targets=classifier.predicted)
         for name, explain in methods.items()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from quantus_concepts.studies._kit import options as kit
 from quantus_concepts.studies._kit.painted import Painted, painted_option
 from quantus_concepts.studies._kit.study import Settings
-
-if TYPE_CHECKING:
-    pass
 
 PAINTED_SIZE = 64
 #: What is painted where nothing else is said.

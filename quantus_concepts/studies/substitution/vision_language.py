@@ -207,13 +207,13 @@ class _Asker:
         gone = has_added & (removed >= 0) & (removed != added)
         chance = self.chance(added, variant)
         scores = {
-            PLUS.metric: np.where(has_added, chosen == added, np.nan),
-            MINUS.metric: np.where(gone, chosen != removed, np.nan),
+            PLUS: np.where(has_added, chosen == added, np.nan),
+            MINUS: np.where(gone, chosen != removed, np.nan),
             "original": np.where(gone, chosen == removed, np.nan),
         }
         if variant == WITH_NONE:
             scores["none"] = np.where(has_added, chosen == -1, np.nan)
-        return scores, {name: 1 - chance if name == MINUS.metric else chance for name in scores}
+        return scores, {name: 1 - chance if name == MINUS else chance for name in scores}
 
 
 def _accuracy(asker: _Asker, loader: Iterable[object], put_in: np.ndarray, show: bool) -> dict[str, list[Row]]:

@@ -275,6 +275,84 @@ def test_masks_go_the_way_of_the_image(tmp_path: Path) -> None:
         ConceptCSV(table, **arguments)
 
 
+def test_a_box_is_a_mask_that_is_one_inside(tmp_path: Path) -> None:
+    paint(tmp_path / "a.png")
+    paint(tmp_path / "b.png")
+    table = tmp_path / "table.csv"
+    header = "image,class,red,x,y,w,h,left,top,across,down"
+    table.write_text(f"{header}\na.png,0,1,3,2,4,5,2,0,8,10\nb.png,1,1,0,0,12,10,2,0,8,10")
+    columns, cut = ("x", "y", "w", "h"), ("left", "top", "across", "down")
+    expected = torch.zeros(2, 1, 10, 12, dtype=torch.bool)
+    expected[0, :, 2:7, 3:7], expected[1] = True, True
+    data = ConceptCSV(table, mask=columns, concepts="red")
+    assert torch.equal(data.regions, expected)
+    assert (data.part_names, data.part_of_concept.tolist(), data.mask_paths) == (["object"], [0], None)
+    assert torch.equal(data.select(["red"]).regions, expected)
+    # It is cut, scaled and mirrored as the image.
+    small = ConceptCSV(table, mask=columns, box=cut, concepts="red", image_size=(20, 16))
+    twice = expected[..., 2:10].repeat_interleave(2, 2).repeat_interleave(2, 3)
+    assert torch.equal(small.regions, twice)
+    assert ConceptCSV(table, concepts="red").regions is None
+    for line, message in (("3,2,40,5", "line 2: expected a box inside the image"), ("3,2,a,5", "whole number")):
+        table.write_text(f"{header}\na.png,0,1,{line},2,0,8,10")
+        with pytest.raises(ValueError, match=message):
+            ConceptCSV(table, mask=columns, concepts="red")
+    for wrong in (("x", "y"), ("x", "y", "w", "height")):
+        with pytest.raises(ValueError, match="`mask` to"):
+            ConceptCSV(table, mask=wrong)
+
+
+def disc(radius: float, scale: int = 1) -> np.ndarray:
+    y, x = (np.indices((32 * scale, 32 * scale)) + 0.5) / scale - 16.2
+    return (255 * (x**2 + y**2 < radius**2)).astype(np.uint8)
+
+
+SMOOTH = {radius: disc(radius, 8).reshape(32, 8, 32, 8).mean((1, 3)).astype(np.uint8) for radius in (2, 5, 12)}
+PHOTOGRAPH = np.random.default_rng(0).integers(0, 256, (32, 32)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "marked"),
+    [
+        (disc(5), disc(5) > 0),
+        (disc(5) // 255, disc(5) > 0),  # 0 and 1
+        (disc(5) // 255 * 40 + 20, disc(5) > 0),
+        (np.zeros((32, 32)), np.zeros((32, 32))),
+        (np.ones((32, 32)), np.ones((32, 32))),
+        *((smooth, smooth >= 128) for smooth in SMOOTH.values()),
+        (255 - SMOOTH[5], SMOOTH[5] < 128),
+    ],
+)
+def test_what_mask_images_mark(tmp_path: Path, pixels: np.ndarray, marked: np.ndarray) -> None:
+    paint(tmp_path / "a.png", size=(32, 32))
+    Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "mask.png")
+    (tmp_path / "table.csv").write_text("image,class,red,mask\na.png,0,1,mask.png")
+    found = ConceptCSV(tmp_path / "table.csv", mask="mask").load_mask(0)[0]
+    np.testing.assert_array_equal(found, marked)
+
+
+@pytest.mark.parametrize("quality", [30, 75])
+def test_masks_written_as_jpeg(tmp_path: Path, quality: int) -> None:
+    paint(tmp_path / "a.png", size=(32, 32))
+    Image.fromarray(disc(8)).save(tmp_path / "mask.jpg", quality=quality)
+    (tmp_path / "table.csv").write_text("image,class,red,mask\na.png,0,1,mask.jpg")
+    found = ConceptCSV(tmp_path / "table.csv", mask="mask").load_mask(0)[0].numpy()
+    assert (found != disc(8) // 255).sum() <= 8
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [PHOTOGRAPH, PHOTOGRAPH // 2, np.arange(1024).reshape(32, 32) % 5, PHOTOGRAPH // 4 + 192],
+    ids=["photograph", "dark", "labels", "bright"],
+)
+def test_photographs_and_labels_are_no_masks(tmp_path: Path, pixels: np.ndarray) -> None:
+    paint(tmp_path / "a.png", size=(32, 32))
+    Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "mask.png")
+    (tmp_path / "table.csv").write_text("image,class,red,mask\na.png,0,1,mask.png")
+    with pytest.raises(ValueError, match=r"mask\.png to be of two values, or black and white .* Is it a photograph"):
+        ConceptCSV(tmp_path / "table.csv", mask="mask").load_mask(0)
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -15,12 +15,14 @@ from PIL import Image
 import quantus_concepts.studies.pasta.training as training
 from fixtures_pasta import write_pasta_release
 from golden.runs import smaller
+from kills import raising
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 from quantus_concepts.studies.pasta import COMMANDS
 
 TRAIN = "pasta train --data rated --question Q1 --encoder embedded --seeds 1 --no-progress --device cpu"
 IDLE = {
     "benchmark pasta --no-uses --n-masks 7": "`--n-masks` has no effect with --no-uses",
+    "benchmark pasta --no-uses --methods Lime": "`--methods` has no effect with --no-uses",
 }
 
 
@@ -84,6 +86,44 @@ def test_pictures_that_were_replaced_are_another_run(rated, monkeypatch, capsys)
     assert main(shlex.split(f"{TRAIN} --out out")) == EXIT_BAD_INPUT
     assert "holds another run (data: rated (" in capsys.readouterr().err
     assert json.loads(Path("out/run.json").read_text())["settings"]["data"].startswith("rated (")
+
+
+MINE = """
+def fails(model, inputs, targets, **more):
+    raise RuntimeError("no explanation")
+
+def flat(model, inputs, targets, **more):
+    return inputs[:, 0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ("hirescm", "Nearest: ['HiResCAM'"),
+        ("Grad-CAM,,Lime", "names with commas between them"),
+        ("ShapleyValues", "`--methods` names what cannot be used. Expected a method that ends"),
+        ("Grad-CAM,mine.py:fails", "names mine.py:fails, which does not explain the small network"),
+        ("mine.py:flat", "mine.py:flat of `--methods` to return (N, C, 64, 64)"),
+    ],
+)
+def test_explainers_that_cannot_be_used_are_refused_before_anything_is_made(
+    methods, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "load_material", raising(AssertionError("too late")))
+    Path("mine.py").write_text(MINE)
+    assert main(["benchmark", "pasta", "--methods", methods, "--out", "out"]) == EXIT_BAD_INPUT
+    assert message in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_maps_of_a_library_that_is_not_there_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "load_material", raising(AssertionError("too late")))
+    monkeypatch.setattr("captum_concepts.lazy.find_spec", lambda name: None)
+    assert main(["benchmark", "pasta", "--methods", "ScoreCAM", "--out", "out"]) == EXIT_BAD_INPUT
+    assert "map ScoreCAM needs the package pytorch_grad_cam: python -m pip install '.[cam]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", COMMANDS)

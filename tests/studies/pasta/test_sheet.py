@@ -1,10 +1,12 @@
 """The sheet's questions and its other outputs."""
 
+import json
+
 import numpy as np
 import pytest
 
 from explanation_folders import write_folders
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, Question
 from quantus_concepts.datasets.ratings.table import read_wordings
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.sheet import page_questions
@@ -14,12 +16,54 @@ def test_questions_about_change_need_what_they_ask_about(tmp_path):
     without, light = {"Q5": None, "Q6": None}, {"Q5": tmp_path, "Q6": None}
     with pytest.raises(ValueError, match=r"Q6 asks how .* with --strong"):
         page_questions("Q1,Q6", without)
-    with pytest.raises(ValueError, match=r"`--questions` .* got 'Q9'\. .* your own, .* `pasta train --data`"):
+    with pytest.raises(ValueError, match=r"`--questions` .* a file of your own .* got 'Q9'"):
         page_questions("Q9", without)
     with pytest.raises(ValueError, match="at least one question"):
         page_questions(" , ", without)
-    assert page_questions(None, without) == ("Q1", "Q2", "Q3", "Q4")
-    assert page_questions(None, light) == ("Q1", "Q2", "Q3", "Q4", "Q5")
+    with pytest.raises(ValueError, match=r"`--light` has no effect .* not ask Q5"):
+        page_questions("Q1", light)
+    assert [question.name for question in page_questions(None, without)] == ["Q1", "Q2", "Q3", "Q4"]
+    assert [question.name for question in page_questions(None, light)] == ["Q1", "Q2", "Q3", "Q4", "Q5"]
+
+
+def test_a_file_of_questions_is_asked_in_its_order(tmp_path):
+    light, file = {"Q5": tmp_path, "Q6": None}, tmp_path / "questions.json"
+    own = {"trust": "Do you trust it?", "effort": {"text": "How hard?", "low_is_good": True, "ends": ["easy", "hard"]}}
+    file.write_text(json.dumps(own))
+    asked = page_questions(str(file), {"Q5": None, "Q6": None})
+    assert asked == (Question("trust", "Do you trust it?"), Question("effort", "How hard?", low_is_good=True))
+    assert [question.ends for question in asked] == [None, ("easy", "hard")]
+    with pytest.raises(ValueError, match=r"`--light` has no effect .* not ask Q5"):
+        page_questions(str(file), light)
+    # The file of a page asks the paper's questions again; another question of that name needs no changed image.
+    change = {"text": QUESTIONS["Q5"].text, "low_is_good": True}
+    file.write_text(json.dumps({"Q5": change}))
+    assert page_questions(str(file), light) == (QUESTIONS["Q5"],)
+    with pytest.raises(ValueError, match="--light"):
+        page_questions(str(file), {"Q5": None, "Q6": None})
+    file.write_text(json.dumps({"Q5": "Would you buy it?"}))
+    assert page_questions(str(file), {"Q5": None, "Q6": None}) == (Question("Q5", "Would you buy it?"),)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "at least one question"),
+        ({"trust": ""}, "question 'trust' .* to have a wording"),
+        ({"trust": {"low_is_good": True}}, "question 'trust' .* to have a wording"),
+        ({"rater": "Who?"}, "called otherwise than 'rater'"),
+        *(({name: "?"}, "to be a short word") for name in ("=1+1", "-a", "'a", " a", "a ", "a;b", "a\tb", "a\nb")),
+    ],
+)
+def test_what_a_page_cannot_ask(tmp_path, content, message):
+    (tmp_path / "questions.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        page_questions(str(tmp_path / "questions.json"), {"Q5": None, "Q6": None})
+
+
+def test_no_file_of_questions(tmp_path):
+    with pytest.raises(ValueError, match=r"File of questions .*asked\.json cannot be read"):
+        page_questions(str(tmp_path / "asked.json"), {"Q5": None, "Q6": None})
 
 
 def test_sheet_on_the_command_line(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 
 from chromium import Visit, visit_all
 from explanation_folders import write_folders
-from quantus_concepts.datasets.ratings.explanations import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, Question
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.pasta import COMMANDS
 
@@ -70,13 +70,13 @@ MOUSE = """
       element.focus();
       element.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, detail: 1 }));
     };
-    const points = (question) => document.querySelectorAll(`input[name=${question}]`);
-    click(points("Q3")[4]);  // the second question first: goes on to the next explanation
+    const points = (question) => document.querySelectorAll(`input[name=question-${question}]`);
+    click(points(1)[4]);  // the second question first: goes on to the next explanation
     const after = byId("place").textContent;
     const clean = document.querySelectorAll("input:checked").length;
     byId("back").click();
     byId("back").click();
-    click(points("Q1")[1]);
+    click(points(0)[1]);
     const checked = [...document.querySelectorAll("input:checked")].map((input) => input.name + input.value);
     byId("leave").click();
     tell({ after, clean, checked, file: (await saved()).text });
@@ -118,6 +118,26 @@ PERTURBED = """
     }
     tell(seen);
 """
+#: Questions of a study, in its order; some are called as the browser calls something of its own.
+OWN = {
+    "length": {"text": "How long did you look?", "low_is_good": True, "ends": ["a moment", "long"]},
+    "constructor": "Do you trust <it>?",
+    "Q5": "Is it clear?",
+    "__proto__": 'Would you, say, "buy" it?',
+}
+ANSWER_OWN = """
+    begin("Lea");
+    const asked = [...document.querySelectorAll("legend")].map((legend) => legend.textContent);
+    const texts = (element) => [...element.children].map((child) => child.textContent);
+    const ends = [...document.querySelectorAll(".ends")].map(texts);
+    const headings = document.querySelectorAll("#sections h2").length;
+    for (const vote of "2451") key(vote);
+    byId("leave").click();
+    byId("missing").click();
+    const missing = byId("place").textContent;
+    byId("leave").click();
+    tell({ asked, ends, headings, missing, file: await saved() });
+"""
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +147,14 @@ def sheet(tmp_path_factory):
     options = {**folders, "questions": "Q3,Q1", "picture_size": 48, "out": root / "out", "progress": False}
     COMMANDS["pasta sheet"](**options)
     return options
+
+
+@pytest.fixture(scope="module")
+def own_sheet(sheet, tmp_path_factory):
+    root = tmp_path_factory.mktemp("own")
+    (root / "asked.json").write_text(json.dumps(OWN))
+    COMMANDS["pasta sheet"](**sheet | {"questions": str(root / "asked.json"), "out": root / "out"})
+    return root / "out"
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +176,7 @@ def perturbed_page(sheet, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def answers(page, perturbed_page, tmp_path_factory):
+def answers(page, perturbed_page, own_sheet, tmp_path_factory):
     visits = {
         "Anna": Visit(page, ANSWER_ALL.format(name="Anna", vote="1 + k % 5")),
         "7": Visit(page, ANSWER_ALL.format(name="7", vote="5 - k % 5")),
@@ -159,6 +187,7 @@ def answers(page, perturbed_page, tmp_path_factory):
         "mouse": Visit(page, MOUSE),
         "reloaded": Visit(page, RELOADED),
         "perturbed": Visit(perturbed_page, PERTURBED),
+        "own": Visit((own_sheet / "rate.html").read_text(encoding="utf-8"), ANSWER_OWN),
     }
     results = visit_all(visits, tmp_path_factory.mktemp("browser"))
     for name, result in results.items():
@@ -255,6 +284,24 @@ def test_keys_answer_and_the_file_is_read_back(sheet, answers, tmp_path):
     np.testing.assert_array_equal(redrawn.map, np.load(sheet["explanations"] / "lime_2" / "pets_001_dog.npy"))
 
 
+def test_own_questions_are_asked_and_read_back(own_sheet, answers, tmp_path):
+    own, usual = answers["own"], ["not at all", "fully"]
+    texts = [field if isinstance(field, str) else field["text"] for field in OWN.values()]
+    assert own["asked"] == [f"{number}. {text}" for number, text in enumerate(texts, 1)]
+    assert own["ends"] == [["a moment", "long"], usual, usual, usual]
+    # Nobody changed an image for a question called Q5.
+    assert own["headings"] == 0
+    assert own["missing"] == f"Explanation 2 of {N_ITEMS}"
+    folder = shutil.copytree(own_sheet, tmp_path / "sheet")
+    (folder / own["file"]["name"]).write_text(own["file"]["text"], encoding="utf-8")
+    ratings = PastaRatings(folder)
+    assert list(ratings.asked.items()) == [
+        (name, Question(name, text, low_is_good=name == "length")) for name, text in zip(OWN, texts, strict=True)
+    ]
+    assert ratings.asked["length"].ends == ("a moment", "long")
+    np.testing.assert_array_equal(ratings.votes, [[[2, 4, 5, 1]]])
+
+
 def test_order_differs_between_annotators_and_is_the_same_again(answers):
     orders = answers["orders"]
     assert answers["orders again"] == orders
@@ -290,7 +337,7 @@ def test_page_can_be_used_without_seeing_it(answers):
 def test_mouse_answers(answers):
     assert answers["mouse"]["after"] == "Explanation 2 of 9"
     assert answers["mouse"]["clean"] == 0
-    assert answers["mouse"]["checked"] == ["Q12", "Q35"]
+    assert answers["mouse"]["checked"] == ["question-02", "question-15"]
     assert votes_in(answers["mouse"]["file"]) == [{"rater": "'=Finn", "Q1": "2", "Q3": "5"}]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -71,6 +72,23 @@ def test_a_finished_run_makes_nothing_again(
     assert "holds another run (seed: 0 there, 1 here" in capsys.readouterr().err
     for file in ("results.csv", "wins.csv", "faithfulness.csv", "steering.csv", "scorer.safetensors"):
         assert (out / file).read_bytes() == (folder / file).read_bytes()
+
+
+def test_explainers_of_ones_choice(folder: Path, tmp_path: Path) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine.py"
+    mine.write_text("def bright(model, inputs, targets, **more):\n    return inputs\n")
+    arguments = [*shlex.split(RUNS["pasta"].commands[0])[:-1], str(out), "--question", "Q1", "--seeds", "1"]
+    with smaller(figures=False):
+        assert main([*arguments, "--methods", f"OCCLUSION,vanilla Gradient,{mine}:bright"]) == 0
+    chosen = {"OCCLUSION", "vanilla gradient", f"{mine}:bright", "random", "Sobel edges"}
+    assert set(pd.read_csv(out / "wins.csv")["explainer"]) == chosen
+    metrics = pd.read_csv(out / "metrics.csv")
+    assert set(metrics[metrics["table"] == 10]["explainer"]) == {"RISE", *chosen}
+    # Those of both runs get the same numbers.
+    before, after = (pd.read_csv(root / "faithfulness.csv").set_index("name")["mean"] for root in (folder, out))
+    assert after["vanilla gradient"] == before["vanilla gradient"]
+    listed = json.loads((out / "run.json").read_text())["settings"]["methods"]
+    assert re.fullmatch(rf"OCCLUSION, vanilla gradient, {mine}:bright \(\w{{12}}\), random, Sobel edges", listed)
 
 
 def test_peoples_figures_are_followed_by_the_papers_where_they_are_comparable() -> None:

@@ -114,35 +114,6 @@ def test_an_interrupted_generation_goes_on(
         np.testing.assert_array_equal(pixels(out / folder / name), pixels(uninterrupted / folder / name))
     assert main(generate_command(model, out, "--seed", "1")) == 2
     assert "--seed: 0 there, 1 here" in capsys.readouterr().err
-    assert main(generate_command(model, tmp_path)) == 2
-    assert "other files" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("place", ["folder", "guides"])
-def test_a_link_in_the_set_is_not_followed(
-    model: Path, tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
-    command = generate_command(model, out, "--keep-guides")
-    assert main([*command, "--n-per-pair", "1"]) == 0
-    elsewhere.mkdir()
-    pair = out / f"{JAY}--{BLACK}"
-    moved = {"folder": pair, "guides": pair / "guides"}[place]
-    moved.rename(tmp_path / "moved")
-    moved.symlink_to(elsewhere)
-    assert main(command) == 2
-    assert "is a link" in capsys.readouterr().err
-    assert list(elsewhere.iterdir()) == []
-
-
-def test_a_file_in_the_set_is_not_replaced(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert main([*generate_command(model, out), "--n-per-pair", "1"]) == 0
-    mine = {name: out / f"{JAY}--{BLACK}" / name for name in ("pair.json", "00001.png", "00002.png")}
-    for path in mine.values():
-        path.write_text("mine")
-    assert main(generate_command(model, out)) == 0
-    assert {path.read_text() for path in mine.values()} == {"mine"}
 
 
 def filter_command(generated: Path, model: Path, out: Path, *more: str) -> list[str]:

@@ -311,11 +311,20 @@ def read_objects(path: Path) -> Any:
         raise FileNotFoundError(f"There is no file {path}.")
     check_plain_file(path, "File")
     try:
+        return parse_objects(path)
+    except (UnreadableError, OSError) as error:
+        raise ValueError(f"{path} cannot be read: {shorten(error)}. Nothing in it was executed.") from error
+
+
+def parse_objects(path: Path) -> Any:
+    """Return what a file holds, as `read_objects`; the UnreadableError is the reason alone."""
+    try:
         with path.open("rb") as file:
             return _read(file, path.stat().st_size)
-    except (Exception, MemoryError) as error:
-        reason = shorten(error) if isinstance(error, UnreadableError | OSError) else _DAMAGED
-        raise ValueError(f"{path} cannot be read: {reason}. Nothing in it was executed.") from error
+    except (UnreadableError, OSError):
+        raise
+    except Exception as error:  # a damaged file fails anywhere
+        raise UnreadableError(_DAMAGED) from error
 
 
 def _read(file: io.BufferedReader, size: int) -> Any:
