@@ -1,12 +1,13 @@
-"""Updates beyond the contract: classes that are not given, and batches or metrics that do not fit."""
+"""Calls and updates beyond the contract: arguments that are handed on, or not given, and what does not fit."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from torch import Tensor, nn
 
 from metric_inputs import metric_arguments, predicted
-from quantus_concepts import CEM, CGIM, SubstitutionScore
+from quantus_concepts import CEM, CGIM, Faithfulness, SubstitutionScore
 from tiny_models import N_CLASSES, N_CONCEPTS, TinyConceptModel
 
 N = 20
@@ -15,6 +16,25 @@ IMAGES = RNG.random((N, 3, 12, 12)).astype(np.float32)
 CLASSES, LABELS = RNG.integers(0, N_CLASSES, (2, N))
 DATA = metric_arguments(IMAGES, RNG)
 MODEL = TinyConceptModel()
+
+
+def test_arguments_of_the_model_and_of_the_method_reach_them() -> None:
+    factors, signs = set(), list[int]()
+
+    class Scaled(nn.Module):
+        def forward(self, images: Tensor, factor: int = 1) -> Tensor:
+            factors.add(factor)
+            return factor * images.flatten(1)[:, :N_CLASSES]
+
+    def explain(model: nn.Module, inputs: np.ndarray, targets: np.ndarray, sign: int = 1, **_: object) -> np.ndarray:
+        signs.append(sign)
+        return sign * inputs
+
+    metric, batch = Faithfulness(thresholds=[50]), (Scaled(), IMAGES[:3], CLASSES[:3])
+    metric(*batch, explain_func=explain, explain_func_kwargs={"sign": 2}, model_predict_kwargs={"factor": 3})
+    assert factors == {3}
+    metric.update(*batch, explain_func=explain, explain_func_kwargs={"sign": 4})
+    assert signs == [2, 4]
 
 
 def test_predicted_classes_are_the_default():
