@@ -10,6 +10,7 @@ from torch import nn
 from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM
 from quantus_concepts import OracleHead, score_concepts
 from quantus_concepts.metrics import UsualMetrics
+from quantus_concepts.metrics.concepts.oracle_head import LABELS
 
 TABLE = np.array([[1, 0, 1], [0, 1, 1]])
 VALUES = np.array([[0.9, 0.2, 0.8], [0.1, 0.7, 0.6], [0.9, 0.7, 0.1], [0.9, 0.1, 0.9]], dtype=np.float32)
@@ -101,6 +102,16 @@ def test_the_threshold_is_that_of_the_values() -> None:
     assert "oracle accuracy" not in {*score_concepts(raw, batches, usual)["metric"]}
     rows = score_concepts(raw, batches, usual, value_threshold=0.1)
     assert "oracle accuracy" in {*rows["metric"]}
+
+
+def test_rows_of_a_table(head: nn.Linear) -> None:
+    model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)), head, values="raw").eval()
+    present = torch.tensor([[1, 0, 1], [0, 1, 1], [0, 1, 1], [1, 1, 1]])
+    metrics = [OracleHead(TABLE, score, threshold=0.5) for score in LABELS]
+    table = score_concepts(model, [(torch.tensor(VALUES), torch.tensor(CLASSES), present)], metrics, baselines=False)
+    # The means of the scores by hand; the accuracy of the head, 3/4, is that of the oracle and the gap.
+    expected = {"oracle accuracy": 2.5 / 4, "head gap": 0.5 / 4, "oracle on labels": 3.5 / 4}
+    assert table.set_index("metric")["value"].to_dict() == pytest.approx(expected)
 
 
 def test_wrong_arguments_are_refused(head: nn.Linear) -> None:
