@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pandas as pd
 import torch
 
 from fixtures_commands import write_own_images
-from golden.runs import smaller
 from quantus_concepts.datasets import ConceptCSV, ConceptFolder
 from quantus_concepts.studies._models.named_networks import Network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts.data import same_images
 from quantus_concepts.studies.concepts.settings import Concepts
-
-RUN = "benchmark concepts --data folder --root fruit --concepts concepts.csv --backbone network.py:model --min-images 1"
 
 
 def test_each_class_has_so_many_images_drawn_with_the_seed(tmp_path, monkeypatch):
@@ -31,6 +27,7 @@ def test_each_class_has_so_many_images_drawn_with_the_seed(tmp_path, monkeypatch
         assert data.train.labels.bincount().tolist() == [5, 5]
         # There are four.
         assert data.test.labels.bincount().tolist() == [4, 4]
+        assert any(f"drawn with seed {seed}: 10 of 16 and 8 of 8." in note for note in data.notes)
         drawn.append([data.train[index] for index in range(len(data.train))])
     whole = [*ConceptFolder("fruit", "concepts.csv", "parts.csv", split="train")]
     for number, sample in enumerate(drawn[0]):
@@ -43,16 +40,8 @@ def test_each_class_has_so_many_images_drawn_with_the_seed(tmp_path, monkeypatch
     assert not torch.equal(images[0], images[1])
 
 
-def test_the_report_says_so_and_painted_birds_have_their_own_options(tmp_path, monkeypatch, capsys):
+def test_painted_birds_have_their_own_options(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write_own_images(tmp_path)
-    with smaller(figures=False):
-        assert main(shlex.split(f"{RUN} --images-per-class 3 --no-sweep --no-progress --device cpu --out out")) == 0
-    table = pd.read_csv("out/results.csv", keep_default_na=False)
-    assert table.loc[table["model"] == "plain backbone", "n"].astype(int).tolist() == [6]
-    page = Path("out/report.html").read_text("utf-8")
-    assert "<dt>images per class</dt><dd>3</dd>" in page
-    assert "drawn with seed 0: 6 of 16 and 6 of 8." in page
     assert main(["benchmark", "concepts", "--images-per-class", "3"]) == 2
     assert "`--images-per-class` has no effect with --data painted" in capsys.readouterr().err
 

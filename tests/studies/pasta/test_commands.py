@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
 import shlex
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import quantus_concepts.studies.pasta.training as training
 from fixtures_pasta import write_pasta_release
@@ -69,23 +66,6 @@ def test_warnings_of_a_training_are_notes_of_its_report(rated, monkeypatch):
 def test_a_learning_rate_of_zero_trains_nothing_and_is_refused(rated, capsys):
     assert main(shlex.split(f"{TRAIN} --learning-rate 0 --out out")) == EXIT_BAD_INPUT
     assert "`learning_rate` to lie in (0, 1000] but got 0.0" in capsys.readouterr().err
-
-
-def test_pictures_that_were_replaced_are_another_run(rated, monkeypatch, capsys):
-
-    def write(settings, folder):
-        with folder:
-            folder.write("a.txt", "a")
-
-    monkeypatch.setattr(training, "run_training", write)
-    assert main(shlex.split(f"{TRAIN} --out out")) == 0
-    assert main(shlex.split(f"{TRAIN} --out out")) == 0
-    draw = np.random.default_rng(1)
-    for path in rated.rglob("*.png"):
-        Image.fromarray(draw.integers(0, 255, (8, 8, 3), np.uint8)).save(path)
-    assert main(shlex.split(f"{TRAIN} --out out")) == EXIT_BAD_INPUT
-    assert "holds another run (data: rated (" in capsys.readouterr().err
-    assert json.loads(Path("out/run.json").read_text())["settings"]["data"].startswith("rated (")
 
 
 MINE = """
