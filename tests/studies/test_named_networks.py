@@ -20,6 +20,7 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
     Path("half.py").write_text(NETWORK.replace("MEAN, STD =", "MEAN, _ ="))
     save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
+    torch.save({"weight": Path}, "code.pth")
     torch.save([1], "list.pth")
 
 
@@ -84,6 +85,7 @@ def test_what_is_no_network_is_refused_with_what_to_do(name):
     ("weights", "message"),
     {
         "other.safetensors": "do not fit Sequential: missing: 0.weight",
+        "code.pth": "code.pth .* these are no tensors: weight. Python objects are never unpickled",
         "nowhere.pth": "there is none at nowhere.pth",
         "list.pth": "list.pth to hold a state dict .* but got list",
     }.items(),
