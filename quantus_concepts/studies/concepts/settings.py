@@ -72,8 +72,8 @@ class Concepts(Settings):
     words = "benchmark concepts"
     # What a user of own data needs.
     shown = (
-        "data root concepts columns parts labels values random_banks backbone model layer mean std unnormalised "
-        "image_size painted explore seeds device out overwrite"
+        "data root concepts columns parts values random_banks backbone model layer mean std unnormalised image_size "
+        "painted explore seeds device out overwrite"
     )
 
     data: Annotated[Literal["painted", "cub", "folder", "table"], _data(help="Which images.")] = "painted"
