@@ -126,7 +126,8 @@ def test_random_banks_have_a_range_of_leakage_from_few_draws_and_no_p() -> None:
     banks = [
         PostHocCBM(nn.Identity(), ConceptBank.random(6, 6, seed=seed), model().head, values="raw") for seed in (0, 1)
     ]
-    metrics = [ConceptTaskLeakage(n_permutations=19), InterconceptLeakage(n_permutations=19)]
+    # The ceiling is of the labels alone, and has none.
+    metrics = [ConceptTaskLeakage(n_permutations=19), InterconceptLeakage(n_permutations=19), ConceptSetCeiling()]
     table = score_concepts(model(), loader(HONEST), metrics, controls={"random banks": banks})
     of_banks = table[table["what"] == "random range"]
     assert {*of_banks["metric"]} == {"concept-task leakage", "inter-concept leakage"}
