@@ -90,8 +90,9 @@ def plot_trial(
         own = frame[frame["metric"] == metric]
         starts = own[own["kind"] == START].set_index("world")["value"]
         values = own[(own["kind"] == DAMAGE) & own["damage"].isin(columns)]
-        ends = [*values.groupby(["damage", "t"])["value"].mean(), starts.min(), starts.max()]
-        low, high = np.nanmin(ends), np.nanmax(ends)
+        ends = pd.Series([*values.groupby(["damage", "t"])["value"].mean(), *starts]).dropna()
+        # A score may be undefined everywhere.
+        low, high = (ends.min(), ends.max()) if len(ends) else (0.0, 1.0)
         margin = 0.08 * (high - low) + 1e-3
         axis.set(xlim=(0, len(columns) - _GAP), ylim=(low - margin, high + margin), xticks=[])
         for place, damage in enumerate(columns):

@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from chromium import Visit, visit_all
 from html_pages import HTMLPage
 from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import dots, report_style
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, write_report
+from quantus_concepts.testing.damages import DAMAGES
 
 ODD = [
     "<script>alert(1)</script>",
@@ -235,3 +237,25 @@ def test_a_row_of_a_wide_table_is_complete_by_itself_on_a_narrow_screen():
     # Four columns fit.
     few = pd.DataFrame([row(1, what="a", by="b", metric=metric, level="c") for metric in "mn"])
     assert 'class="column"' not in Table("one", "", few, ["what", "by"], ["metric", "level"]).html
+
+
+def test_the_widest_tables_fit_a_page_of_usual_width(tmp_path):
+    scores = ["CGIM correlation (contribution)", "attribution localisation (Quantus)"]
+    damaged = [row(1, metric=score, damage=damage, text="(0.05~)") for score in scores for damage in DAMAGES]
+    shares = [
+        row(0.5, 0.4, 0.6, metric=f"a rather long name of question {j}", damage=f"explainer {k}")
+        for j in range(2)
+        for k in range(10)
+    ]
+    tables = [
+        Table(name, "", pd.DataFrame(rows), ["metric"], ["damage"])
+        for name, rows in {"damaged": damaged, "shares": shares}.items()
+    ]
+    with RunFolder("toy", {}, tmp_path / "out") as folder:
+        write_report(folder, pd.DataFrame({"value": [1]}), Report("", [], None, [Section("a", tables)]))
+    widths = "tell([...document.querySelectorAll('.scroll')].map((box) => [box.scrollWidth, box.clientWidth]))"
+    found = visit_all({"page": Visit((tmp_path / "out/report.html").read_text("utf-8"), widths)}, tmp_path)["page"]
+    assert len(found) == 2
+    for width, room in found:
+        assert room > 1000
+        assert width <= room

@@ -371,6 +371,13 @@ def test_the_table_and_the_picture(trial: pd.DataFrame) -> None:
     figure.clear()
 
 
+def test_the_picture_of_a_score_that_is_undefined_everywhere(trial: pd.DataFrame) -> None:
+    undefined = trial.assign(value=trial["value"].mask(trial["metric"] == "sees nothing"))
+    figure, axes = plot_trial(undefined, damages=["names permuted"])
+    assert np.isfinite([axis.get_ylim() for axis in axes]).all()
+    figure.clear()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [

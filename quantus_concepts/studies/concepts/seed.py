@@ -234,7 +234,7 @@ class Seed:
         concept (``item``) in each random bank (``draw``).
         """
         tensors, data = self.tensors, self.data
-        parts = [compared_rows(self._scored(per_image=True))]
+        parts = [compared_rows(self._scored([self._usual], per_image=True))]
         if "plain" in tensors:
             own = parts[0][(parts[0]["metric"] == ACCURACY) & (parts[0]["model"] == next(iter(self.predictions)))]
             right = tensors["plain"].numpy() == own["label"].to_numpy()
@@ -266,11 +266,11 @@ class Seed:
         """What the random banks predict."""
         return [rows for name, rows in self._rows.items() if name.startswith(CONTROL)]
 
-    def _scored(self, *, per_image: bool = False) -> pd.DataFrame:
-        """Return the table of all metrics."""
+    def _scored(self, metrics: Sequence[UsualMetrics | ConceptMetric], *, per_image: bool = False) -> pd.DataFrame:
+        """Return the table of some metrics."""
         return score_predictions(
             self.predictions,
-            self._metrics(),
+            metrics,
             value_threshold={
                 name: threshold
                 for name, threshold in thresholds(self.settings).items()
@@ -382,7 +382,7 @@ class Seed:
     def _score(self) -> pd.DataFrame:
         """Return the scores of all models on the test images."""
         data, tensors, fitted = self.data, self.tensors, self.models
-        scores = self._scored()
+        scores = self._scored(self._metrics())
         scores = scores[scores["metric"] != DIRECTIONS]
         if data.by_class:
             scores = without_cgim_range(scores)

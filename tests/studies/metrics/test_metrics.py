@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 import quantus_concepts.studies.metrics.study as study
+from fixtures_commands import write_own_images
+from golden.runs import smaller
 from quantus_concepts.studies.metrics import COMMANDS
 from quantus_concepts.studies.metrics.report import FEW_DAMAGES, FEW_SCORES
 from quantus_concepts.testing import meta_evaluate, noticed, trial_metrics
@@ -49,6 +51,27 @@ def test_a_run_writes_table_picture_and_results_and_goes_on(
     monkeypatch.setattr(study, "meta_evaluate", lambda **_: pytest.fail("tried again"))
     benchmark(out=folder, **OPTIONS)
     assert (folder / "results.csv").read_bytes() == results.to_csv(index=False).encode()
+
+
+def test_photographs_of_a_folder_are_one_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_own_images(tmp_path, counts=(24, 8)))
+    metrics = {name: scorer for name, scorer in trial_metrics().items() if name in (*FEW_SCORES, "CLM")}
+    few: dict[str, Any] = {"metrics": metrics, "sizes": [1.0], "damages": [*FEW_DAMAGES, "maps shifted"]}
+    monkeypatch.setattr(study, "meta_evaluate", lambda **settings: meta_evaluate(**settings | few))
+    files = {"root": Path("fruit"), "concepts": "concepts.csv", "parts": Path("parts.csv")}
+    with smaller(figures=False):
+        folder = benchmark(
+            data="folder", **files, backbone="network.py:model", device="cpu", out=Path("out"), **OPTIONS
+        )
+    results = pd.read_csv(folder / "results.csv")
+    assert set(results["model"]) == {"photographs"}
+    assert {*metrics} == {*results["metric"]}
+    # CLM is there because the folder has places of a part.
+    starts = results[(results["kind"] == "start") & (results["metric"] == "CLM")]
+    assert starts["value"].between(0, 1).all()
+    page = (folder / "report.html").read_text("utf-8")
+    assert "48 training and 16 test images, 2 classes, 3 concepts" in page
+    assert "Notes (" in page
 
 
 def test_options_that_have_no_effect_are_refused(tmp_path: Path) -> None:
