@@ -49,6 +49,8 @@ class TestMaps:
         points = np.array([[[5.0, 0.2], [5.0, 11.0]]] * 3)
         metric = CLM(alpha=1, points=points, part_of_concept=[0, 1, -1])
         np.testing.assert_array_equal(metric(predictor, IMAGES, CONCEPTS, falling_maps()), [1, 0, np.nan])
+        assert metric.records[-1].chance == pytest.approx(12 / 144)
+        assert [*metric.records[-1].reasons] == ["the explained concept has no part"]
 
     def test_threshold_takes_the_place_of_alpha(self, predictor):
         scores = CLM(threshold=100)(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=pixel_masks(3, 4, None))
