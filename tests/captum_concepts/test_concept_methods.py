@@ -159,6 +159,12 @@ def test_rise_is_the_mean_over_the_masks_that_keep_a_value() -> None:
         np.testing.assert_allclose(found, total / kept, atol=1e-9)
 
 
+def test_a_thousand_masks_by_default() -> None:
+    usual, thousand, fewer = (build_method("RISE-CBM", n_samples=n)(LOGISTIC, ROWS, TARGETS) for n in (None, 1000, 999))
+    np.testing.assert_array_equal(usual, thousand)
+    assert not np.array_equal(usual, fewer)
+
+
 def test_rise_of_one_concept_and_of_none() -> None:
     head = nn.Linear(3, 2).double()
     nn.init.zeros_(head.weight)
@@ -210,6 +216,7 @@ test_refused = refusals(
         "`labels` to have more than L = 4 rows of each class, .* but got 0 of class 1",
     ),
     (lambda: fit_qda(**FEW), "`labels` to have more than L = 4 rows of each class, .* but got 1 of class 1"),
+    (lambda: fit_qda(VALUES[:8], [0, 1] * 4), "`labels` to have more than L = 4 rows of each class, .* 4 of class 0"),
     (lambda: fit_qda(VALUES * np.nan, LABELS), "`values`"),
     (lambda: fit_qda(VALUES, LABELS, reg_param=1.5), "`reg_param`"),
     (

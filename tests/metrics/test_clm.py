@@ -49,6 +49,8 @@ class TestMaps:
         points = np.array([[[5.0, 0.2], [5.0, 11.0]]] * 3)
         metric = CLM(alpha=1, points=points, part_of_concept=[0, 1, -1])
         np.testing.assert_array_equal(metric(predictor, IMAGES, CONCEPTS, falling_maps()), [1, 0, np.nan])
+        assert metric.records[-1].chance == pytest.approx(12 / 144)
+        assert [*metric.records[-1].reasons] == ["the explained concept has no part"]
 
     def test_threshold_takes_the_place_of_alpha(self, predictor):
         scores = CLM(threshold=100)(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=pixel_masks(3, 4, None))
@@ -58,6 +60,9 @@ class TestMaps:
     def test_channels_are_summed_and_small_maps_upsampled(self, predictor):
         channels = falling_maps() * np.array([2.0, -0.5, -0.5]).reshape(1, 3, 1, 1)
         assert CLM()(predictor, IMAGES, CONCEPTS, channels, s_batch=pixel_masks(0, 0, 11)) == [1, 1, 0]
+        # As many channels as pixels to a side: they come first.
+        twelve = np.concatenate([np.zeros((3, 11, 12, 12)), falling_maps()], axis=1)
+        assert CLM()(predictor, IMAGES, CONCEPTS, twelve, s_batch=pixel_masks(0, 0, 11)) == [1, 1, 0]
         small = np.repeat(np.array([[4.0, 4], [1, 1]])[None], 3, axis=0)
         assert CLM(alpha=6)(predictor, IMAGES, CONCEPTS, small, s_batch=pixel_masks(0, 5, 6)) == [1, 1, 0]
 

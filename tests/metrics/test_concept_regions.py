@@ -77,6 +77,7 @@ class TestMaps:
             metric = ConceptRegions("iou", regions, [0, 1, -1], disable_warnings=True)
             found = metric(PREDICTOR, IMAGES[:3, :3].numpy(), np.arange(3), self.maps)
             assert found == pytest.approx([1, 1 / 3, np.nan], nan_ok=True)
+            assert metric.records[-1].chance == pytest.approx(24 / 144)
             assert [*metric.records[-1].reasons] == ["the explained concept has no part"]
         # A box holds the pixels whose centres it holds.
         narrow = np.array([[[2.6, 0, 1.4, 1.0]]])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from torch import Tensor, nn
 
 from metric_inputs import metric_arguments, predicted
 from quantus_concepts import CEM, CGIM, Faithfulness, SubstitutionScore
+from quantus_concepts.metrics.host.metric import is_same
 from tiny_models import N_CLASSES, N_CONCEPTS, TinyConceptModel
 
 N = 20
@@ -63,3 +68,30 @@ def test_wrong_batches_and_metrics_are_refused():
     call = {"concept_labels": DATA["concept_labels"][:3], "labels": LABELS[:3]}
     metric(MODEL, IMAGES[:3], CLASSES[:3], custom_batch=call)
     np.testing.assert_array_equal(metric.compute(), expected)
+
+
+class Setting:
+    """An object of a user, which does not say what it equals."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class OtherSetting(Setting):
+    """Another one with the same content."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "other"),
+    [
+        (Setting(1), Setting(1), [Setting(2), OtherSetting(1)]),
+        (partial(max, 1), partial(max, 1), [partial(max, 2), partial(min, 1), max]),
+        ([1, np.ones(2)], [1, np.ones(2)], [[1, np.zeros(2)], [1]]),
+        ({"a": np.ones(2)}, {"a": np.ones(2)}, [{"a": np.zeros(2)}, {"a": np.ones(2), "b": 1}]),
+        (torch.ones(2), torch.ones(2), [torch.zeros(2), np.ones(2, np.float32)]),
+    ],
+    ids=["object", "partial", "list", "mapping", "tensor"],
+)
+def test_settings_are_the_same_by_their_content(first: Any, second: Any, other: list[Any]) -> None:
+    assert is_same(first, second)
+    assert not any(is_same(first, differing) for differing in other)

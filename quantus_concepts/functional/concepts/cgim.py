@@ -114,15 +114,15 @@ def _checked_matrices(importance: Numbers, class_concepts: Numbers, per: str) ->
 
 def compared_side(matrix: Tensor, missing: Tensor, dim: int, centred: bool) -> Tensor:
     """Return one side of the comparison, without its means if it is centred; `missing` are (..., K, 1) classes."""
-    # Scores of missing classes are NaN; concepts are compared over the other classes.
-    matrix = matrix.masked_fill(missing, torch.nan if dim == -1 else 0.0)
+    # Of a class that is missing 0 / 0 makes NaN; concepts are compared over the other classes.
+    matrix = matrix.masked_fill(missing, 0.0)
     if not centred:
         return matrix
     count = matrix.shape[-1] if dim == -1 else (~missing).sum(dim, keepdim=True)
     differences = matrix - matrix.sum(dim, keepdim=True) / count
     # What is left of a side that does not vary is rounding.
     limit = 8 * torch.finfo(matrix.dtype).eps * matrix.abs().amax(dim, keepdim=True)
-    differences = differences.masked_fill(missing, torch.nan if dim == -1 else 0.0)
+    differences = differences.masked_fill(missing, 0.0)
     return differences * (differences.abs().amax(dim, keepdim=True) > limit)
 
 

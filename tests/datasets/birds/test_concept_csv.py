@@ -260,8 +260,8 @@ def test_a_box_is_a_mask_that_is_one_inside(tmp_path: Path) -> None:
     paint(tmp_path / "a.png")
     paint(tmp_path / "b.png")
     table = tmp_path / "table.csv"
-    header = "image,class,red,x,y,w,h,left,top,across,down"
-    table.write_text(f"{header}\na.png,0,1,3,2,4,5,2,0,8,10\nb.png,1,1,0,0,12,10,2,0,8,10")
+    header = "image,class,red,x,y,w,h,left,top,across,down,split"
+    table.write_text(f"{header}\na.png,0,1,3,2,4,5,2,0,8,10,train\nb.png,1,1,0,0,12,10,2,0,8,10,test")
     columns, cut = ("x", "y", "w", "h"), ("left", "top", "across", "down")
     expected = torch.zeros(2, 1, 10, 12, dtype=torch.bool)
     expected[0, :, 2:7, 3:7], expected[1] = True, True
@@ -269,13 +269,14 @@ def test_a_box_is_a_mask_that_is_one_inside(tmp_path: Path) -> None:
     assert torch.equal(data.regions, expected)
     assert (data.part_names, data.part_of_concept.tolist(), data.mask_paths) == (["object"], [0], None)
     assert torch.equal(data.select(["red"]).regions, expected)
+    assert torch.equal(ConceptCSV(table, mask=columns, concepts="red", split="test").regions, expected[1:])
     # It is cut, scaled and mirrored as the image.
     small = ConceptCSV(table, mask=columns, box=cut, concepts="red", image_size=(20, 16))
     twice = expected[..., 2:10].repeat_interleave(2, 2).repeat_interleave(2, 3)
     assert torch.equal(small.regions, twice)
     assert ConceptCSV(table, concepts="red").regions is None
     for line, message in (("3,2,40,5", "line 2: expected a box inside the image"), ("3,2,a,5", "whole number")):
-        table.write_text(f"{header}\na.png,0,1,{line},2,0,8,10")
+        table.write_text(f"{header}\na.png,0,1,{line},2,0,8,10,train")
         with pytest.raises(ValueError, match=message):
             ConceptCSV(table, mask=columns, concepts="red")
     for wrong in (("x", "y"), ("x", "y", "w", "height")):

@@ -181,6 +181,7 @@ def test_a_file_words_the_questions_and_leaves_other_columns(write: Callable[...
         ({"Q1": {"text": "?", "ends": "ab"}}, "question 'Q1' in .* to be its wording"),
         ({"Q1": {"text": "?", "ends": ["a"]}}, "ends of question 'Q1' in .* to be two texts"),
         ({"Q1": {"text": "?", "ends": ["a", 5]}}, "ends of question 'Q1' in .* to be two texts"),
+        ({"Q1": "?", "label": "?", "Explanation": "?"}, "called otherwise than 'label', 'Explanation'"),
         ({"Q1": "?", "q1": "?"}, "to have different names but got Q1, q1"),
         ({"Q1": "?", "Q9": "?"}, "a column for each of its questions but Q9 have none"),
         ({}, "lacks a column of votes"),

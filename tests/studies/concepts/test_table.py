@@ -154,6 +154,17 @@ def test_maps_are_scored_against_marked_objects(backbone: str) -> None:
     assert len(ranges) == 1
 
 
+def test_marks_are_those_of_the_test_images_that_are_drawn() -> None:
+    own = BOX | {"x": [number % 8 for number in range(N)], "w": 1}
+    write({"image": "image", "class": CLASSES, "red": [1, 0] * (N // 2), **own})
+    columns = "concepts=red,mask=x,y,w,h"
+    for count in (None, 2):
+        data = same_images(settings(columns, images_per_class=count, image_size=16), IMAGES)
+        rows = [*range(8)] if count is None else data.test.rows
+        assert data.regions[:, 0, BOX["y"]].int().argmax(1).tolist() == rows
+    assert rows != [*range(4)]
+
+
 def test_masks_in_one_place() -> None:
     write(LAYOUTS["WBCAtt"][0])
     with pytest.raises(ValueError, match="`--engine local` with `mask=`"):

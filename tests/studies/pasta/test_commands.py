@@ -74,6 +74,12 @@ def fails(model, inputs, targets, **more):
 
 def flat(model, inputs, targets, **more):
     return inputs[:, 0]
+
+def twice(model, inputs, targets, **more):
+    return inputs.repeat(2, 0)
+
+def half(model, inputs, targets, **more):
+    return inputs[..., ::2]
 """
 
 
@@ -84,7 +90,10 @@ def flat(model, inputs, targets, **more):
         ("Grad-CAM,,Lime", "names with commas between them"),
         ("ShapleyValues", "`--methods` names what cannot be used. Expected a method that ends"),
         ("Grad-CAM,mine.py:fails", "names mine.py:fails, which does not explain the small network"),
-        ("mine.py:flat", "mine.py:flat of `--methods` to return (N, C, 64, 64)"),
+        *(
+            (f"mine.py:{name}", f"mine.py:{name} of `--methods` to return (N, C, 64, 64)")
+            for name in ("flat", "twice", "half")
+        ),
     ],
 )
 def test_explainers_that_cannot_be_used_are_refused_before_anything_is_made(

@@ -49,7 +49,7 @@ def test_a_file_of_questions_is_asked_in_its_order(tmp_path):
     ("content", "message"),
     [
         ({}, "at least one question"),
-        ({"trust": ""}, "question 'trust' .* to have a wording"),
+        ({"trust": " "}, "question 'trust' .* to have a wording"),
         ({"trust": {"low_is_good": True}}, "question 'trust' .* to have a wording"),
         ({"rater": "Who?"}, "called otherwise than 'rater'"),
         *(({name: "?"}, "to be a short word") for name in ("=1+1", "-a", "'a", " a", "a ", "a;b", "a\tb", "a\nb")),

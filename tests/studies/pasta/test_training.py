@@ -67,21 +67,29 @@ def test_a_finished_run_makes_nothing_again(folder: Path, tmp_path: Path, monkey
         assert (out / file).read_bytes() == (folder / file).read_bytes()
 
 
-def test_explainers_of_ones_choice(folder: Path, tmp_path: Path) -> None:
+def test_explainers_of_ones_choice(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def note(*given: Any, **more: Any) -> RobustnessPairs:
+        asked.append(given[3])
+        return pairs(*given, **more)
+
+    asked, pairs = list[Any](), training.robustness_pairs
+    monkeypatch.setattr(training, "robustness_pairs", note)
     out, mine = tmp_path / "out", tmp_path / "mine.py"
     mine.write_text("def bright(model, inputs, targets, **more):\n    return inputs\n")
     arguments = [*shlex.split(RUNS["pasta"].commands[0])[:-1], str(out), "--question", "Q1", "--seeds", "1"]
     with smaller(figures=False):
-        assert main([*arguments, "--methods", f"OCCLUSION,vanilla Gradient,{mine}:bright"]) == 0
+        assert main([*arguments, "--methods", f"{mine}:bright,OCCLUSION,vanilla Gradient"]) == 0
     chosen = {"OCCLUSION", "vanilla gradient", f"{mine}:bright", "random", "Sobel edges"}
     assert set(pd.read_csv(out / "wins.csv")["explainer"]) == chosen
     metrics = pd.read_csv(out / "metrics.csv")
     assert set(metrics[metrics["table"] == 10]["explainer"]) == {"RISE", *chosen}
+    # The first is asked about perturbed images.
+    assert [explain.__name__ for explain in asked] == ["bright"] * 2
     # Those of both runs get the same numbers.
     before, after = (pd.read_csv(root / "faithfulness.csv").set_index("name")["mean"] for root in (folder, out))
     assert after["vanilla gradient"] == before["vanilla gradient"]
     listed = json.loads((out / "run.json").read_text())["settings"]["methods"]
-    assert re.fullmatch(rf"OCCLUSION, vanilla gradient, {mine}:bright \(\w{{12}}\), random, Sobel edges", listed)
+    assert re.fullmatch(rf"{mine}:bright \(\w{{12}}\), OCCLUSION, vanilla gradient, random, Sobel edges", listed)
 
 
 def test_peoples_figures_are_followed_by_the_papers_where_they_are_comparable() -> None:
