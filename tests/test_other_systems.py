@@ -63,7 +63,6 @@ def test_a_model_that_was_read_leaves_its_file_to_be_replaced(tmp_path: Path) ->
 
 
 def test_data_sets_go_to_workers_that_start_anew() -> None:
-    # `tests/datasets/test_lazy.py` starts one.
     birds = datasets.PaintedBirds(n_images=6, image_size=32, n_classes=3, n_concepts=12)
     sources = datasets.PaintedObjects(n_per_class=4, size=24), datasets.PaintedScenes(n_per_class=4, size=32)
     for data in (

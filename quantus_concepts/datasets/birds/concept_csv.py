@@ -218,7 +218,8 @@ class ConceptCSV(AnnotatedImages):
         """Read the mask of an image, cut, scaled and transformed as the image.
 
         In a mask image of two values the brighter one marks the object. One of more values is black and white but for
-        grey edges, as smoothing and JPEG leave them: pixels that are at least half white mark the object.
+        grey edges, as smoothing and JPEG leave them: pixels that are at least half white mark the object. A `transform`
+        that draws at random draws for the mask anew: use none with masks.
 
         Parameters
         ----------
