@@ -57,6 +57,14 @@ def referenced() -> list[tuple[str, str]]:
     return entries
 
 
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")]), ids=lambda page: page.stem)
+def test_tables_of_a_page_are_in_one_piece(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        # After an empty line rows are no table.
+        assert re.fullmatch(r"[ :|-]+", table.splitlines()[1] if table.count("\n") > 1 else ""), table
+
+
 def test_every_public_name_is_in_the_reference_once() -> None:
     entries = referenced()
     assert [entry for entry, count in Counter(entries).items() if count > 1] == []

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from captum_concepts.backbones.weights import read_weights
 from fixtures_commands import NETWORK
 from kills import raising
 from quantus_concepts.studies._models.named_networks import IMAGENET, cut_network, load_network
@@ -44,6 +45,31 @@ def test_weights_are_read_from_a_file(file, prefix):
     network = load_network("network.py:model", file)
     assert all(bool((tensor == 0.5).all()) for tensor in network.module.state_dict().values())
     assert network.source == f"model() of network.py, weights of {file}"
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_numbers_of_every_kind_are_those_that_torch_reads(new):
+    kinds = (torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.complex128, torch.int64, torch.bool)
+    state = {str(kind): torch.tensor([[1, 0, 3], [4, 5, 6]]).to(kind)[:, 1:].T for kind in kinds}
+    torch.save(state, "kinds.pth", _use_new_zipfile_serialization=new)
+    found = read_weights(Path("kinds.pth"))
+    assert found.keys() == state.keys()
+    for name, tensor in state.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
+
+
+def test_what_is_not_in_the_storage_is_not_left_out():
+    # The file holds 3, and that it is to be negated.
+    torch.save({"weight": torch.tensor([2 + 3j]).conj().imag}, "negated.pth")
+    with pytest.raises(ValueError, match="holds tensors of a type that is not read"):
+        read_weights(Path("negated.pth"))
+
+
+def test_weights_of_the_largest_networks_are_read():
+    torch.save({"weight": torch.ones(2)}, "large.pth", _use_new_zipfile_serialization=False)
+    with Path("large.pth").open("r+b") as file:
+        file.truncate(11 * 10**9)  # takes no place on the disk
+    assert read_weights(Path("large.pth"))["weight"].tolist() == [1, 1]
 
 
 def test_networks_of_libraries_know_how_they_want_their_images():

@@ -15,7 +15,7 @@ from captum_concepts.attributions.outputs import Targets, as_targets
 from captum_concepts.models.chain import linear_part
 from captum_concepts.models.heads import QuadraticHead
 from captum_concepts.support.checks import check_axes, check_range, check_whole
-from captum_concepts.support.running import tensor_output
+from captum_concepts.support.running import seeded_generators, tensor_output
 from captum_concepts.texts import show_value
 
 
@@ -64,6 +64,26 @@ class ConceptRISE(Attribution):
                 column = _targets(target, len(inputs), logits.shape[1])[i]
                 rows.append(logits.softmax(1)[:, column].to(masks) @ masks / masks.sum(0))
         return torch.stack(rows)
+
+
+class RowByRow(Attribution):
+    """Captum's explainer of values of concepts, one row at a time: the random copies are the same for each row."""
+
+    def __init__(self, forward_func: Any, inner: type[Attribution], seed: int = 0) -> None:
+        super().__init__(forward_func)
+        self.inner, self.seed = inner(forward_func), seed
+
+    @log_usage()
+    def attribute(self, inputs: Tensor, baselines: Tensor, target: Tensor | None = None, **settings: Any) -> Tensor:
+        """Return what the explainer gives for each value (N, L); `baselines` (N, L) and `target` (N,) of each row."""
+        check_axes(inputs=(inputs, "N L"))
+        rows = []
+        for i in range(len(inputs)):
+            row = slice(i, i + 1)
+            of_row = settings | ({} if target is None else {"target": target[row]})
+            with seeded_generators(inputs.device, self.seed):
+                rows.append(self.inner.attribute(inputs[row], baselines=baselines[row], **of_row))
+        return torch.cat(rows)
 
 
 class SmallestChange(Attribution):

@@ -28,6 +28,7 @@ from captum_concepts.attributions.cams import CAM_METHODS, LibraryCAM
 from captum_concepts.attributions.concept_methods import (
     CONCEPT_METHODS,
     ConceptRISE,
+    RowByRow,
     SmallestChange,
     weight_times_value,
 )
@@ -221,8 +222,8 @@ def build_method(
     hidden: dict[str, Any] = {"baselines": steps["baselines"]}
     sampled = hidden | {"n_samples": rows, "perturbations_per_eval": batch_size}
     factories |= {
-        "LIME-CBM": (Lime, sampled),
-        "SHAP-CBM": (KernelShap, sampled),
+        "LIME-CBM": (partial(RowByRow, inner=Lime, seed=seed), sampled),
+        "SHAP-CBM": (partial(RowByRow, inner=KernelShap, seed=seed), sampled),
         "RISE-CBM": (ConceptRISE, hidden | {"n_masks": rows}),
         "CLIP-linear-sample": (weight_times_value, {}),
         "CLIP-QDA-sample": (SmallestChange, {}),
@@ -252,8 +253,9 @@ class Baseline:
         if value.ndim == 1 and inputs.ndim == 4 and len(value) == inputs.shape[1]:
             value = value[:, None, None]
         if value.ndim and value.shape not in (inputs.shape[1:], (inputs.shape[1], 1, 1)):
+            shapes = "(L,)" if inputs.ndim == 2 else "(C,) or (C, H, W)"
             raise ValueError(
-                f"Expected argument `baseline` to have shape (C,) or (C, H, W) for inputs {tuple(inputs.shape)} "
+                f"Expected argument `baseline` to have shape {shapes} for inputs {tuple(inputs.shape)} "
                 f"but got {tuple(value.shape)}."
             )
         return value.expand_as(inputs)

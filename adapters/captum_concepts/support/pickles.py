@@ -23,8 +23,9 @@ from torch import Tensor
 
 from captum_concepts.support.files import check_plain_file, shorten
 
-#: Bytes of a file, and instructions of a pickle; a module of Inception with 112 concepts has 100 MB and 30,000.
-MAX_BYTES = 4 * 2**30
+#: Bytes of a file, and instructions of a pickle; a module of Inception with 112 concepts has 100 MB and 30,000, and the
+#: largest CLIP of open_clip 10 GB.
+MAX_BYTES = 16 * 2**30
 MAX_INSTRUCTIONS = 1_500_000
 #: What a tensor, an array or a dict counts: it takes more memory than a number does.
 _LARGE = 10
@@ -38,11 +39,13 @@ _ZIP = b"PK\x03\x04"
 _STORAGES = {
     **{"HalfStorage": torch.float16, "BFloat16Storage": torch.bfloat16},
     **{"FloatStorage": torch.float32, "DoubleStorage": torch.float64},
+    **{"ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128},
     **{"ByteStorage": torch.uint8, "CharStorage": torch.int8, "ShortStorage": torch.int16},
     **{"IntStorage": torch.int32, "LongStorage": torch.int64, "BoolStorage": torch.bool},
 }
 _ARRAYS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "b1")
 _DAMAGED, _CLAIMS = "it is damaged or cut short", "it claims more numbers than it has"
+_OTHER_TYPE = "it holds tensors of a type that is not read"
 _KEYS = (str, int, float, bytes, type(None))
 
 
@@ -166,7 +169,7 @@ class _Reader(pickle._Unpickler):
             case _:
                 raise UnreadableError(_DAMAGED)
         if (dtype := _STORAGES.get(kind.name)) is None:
-            raise UnreadableError("it holds tensors of a type that is not read")
+            raise UnreadableError(_OTHER_TYPE)
         if key not in self.storages:
             self.spend(count * dtype.itemsize)
             self.storages[key] = self._fetch(key, dtype, count)
@@ -174,8 +177,11 @@ class _Reader(pickle._Unpickler):
             raise UnreadableError(_DAMAGED)
         return self.storages[key]
 
-    def tensor(self, storage: object, offset: Any, size: Any, stride: Any, *_: object) -> Tensor:
+    def tensor(self, storage: object, offset: Any, size: Any, stride: Any, *more: object) -> Tensor:
         """Return a tensor of a storage, which has to lie in it."""
+        # After `requires_grad` and hooks: whether the numbers are to be negated or conjugated.
+        if any(more[2:]):
+            raise UnreadableError(_OTHER_TYPE)
         if not isinstance(size, tuple) or not isinstance(stride, tuple):
             raise UnreadableError(_DAMAGED)
         numbers = (offset, *size, *stride)
