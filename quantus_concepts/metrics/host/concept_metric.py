@@ -134,6 +134,7 @@ class ConceptMetric(QuantusMetric):
         known = ("model", "x_batch", "y_batch", "a_batch", "s_batch", "channel_first")
         of_call: dict[str, Any] = {name: call.get(name) for name in known}
         of_call |= {"batch_size": call.get("batch_size") or 64, "custom_batch": call.get("custom_batch") or {}}
+        self._check_passed(of_call["custom_batch"])
         parts: Any = self._score(Call(**of_call), rows_of=partial(self.rows_of, banks=banks))
         for number, rows in enumerate(ConceptPredictions.join(parts).kept().of_banks()):
             own = self.for_model(RANDOM_BANKS, rows, number)
