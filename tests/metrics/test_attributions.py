@@ -98,6 +98,12 @@ def test_what_is_no_attribution_gives_nan_and_a_warning(name, kind):
         assert len([warning for warning in caught if issubclass(warning.category, UserWarning)]) == 1
 
 
+def test_attributions_that_are_zero_everywhere_are_no_explanation():
+    with pytest.warns(UserWarning, match="failed: attributions are zero everywhere"):
+        scores = scored("CLM", np.zeros((N, SIZE, SIZE)))
+    assert np.isnan(scores).all()
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_a_method_that_raises_within_quantus_gives_nan_and_a_warning(name):
     kwargs = {"method": "LayerGradCam", "gc_layer": "no such layer", "xai_lib": "captum"}

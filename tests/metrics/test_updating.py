@@ -42,6 +42,20 @@ def test_arguments_of_the_model_and_of_the_method_reach_them() -> None:
     assert signs == [2, 4]
 
 
+def test_a_single_batch_has_channels_first() -> None:
+    shapes = set()
+
+    class Seen(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            shapes.add(images.shape[1:])
+            return images.flatten(1)[:, :N_CLASSES]
+
+    # Of a width that would pass as a number of channels.
+    narrow = IMAGES[:3, ..., :2]
+    Faithfulness(thresholds=[50]).evaluate_batch(Seen(), narrow, CLASSES[:3], narrow[:, 0])
+    assert shapes == {(3, 12, 2)}
+
+
 def test_predicted_classes_are_the_default():
     metric, labels = CEM(), DATA["concept_labels"]
     metric.update(MODEL, IMAGES, concept_labels=labels)

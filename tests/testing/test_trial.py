@@ -378,6 +378,14 @@ def test_the_picture_of_a_score_that_is_undefined_everywhere(trial: pd.DataFrame
     figure.clear()
 
 
+def test_the_picture_has_room_for_the_undamaged_worlds(trial: pd.DataFrame) -> None:
+    starts = trial["kind"] == "start"
+    apart = trial.assign(value=(1000 * trial["value"]).where(starts))
+    figure, axes = plot_trial(apart, damages=["names permuted"])
+    assert apart.loc[starts & (apart["metric"] == "sees nothing"), "value"].between(*axes[1].get_ylim()).all()
+    figure.clear()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [

@@ -94,6 +94,13 @@ def test_published_tables_by_their_columns(layout: str) -> None:
         settings(None)
 
 
+def test_photographs_of_different_sizes_are_let_in() -> None:
+    columns, named, _ = LAYOUTS["WBCAtt"]
+    write(columns)
+    Image.new("RGB", (20, 18)).save("photos/0.png")
+    assert len(same_images(settings(named, image_size=8), IMAGES).train) == 16
+
+
 def test_columns_as_arguments() -> None:
     assert named_columns(None) == {}
     assert named_columns("image=a b, concepts=c*") == {"image": "a b", "concepts": ["c*"]}

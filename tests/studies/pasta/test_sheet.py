@@ -52,7 +52,10 @@ def test_a_file_of_questions_is_asked_in_its_order(tmp_path):
         ({"trust": " "}, "question 'trust' .* to have a wording"),
         ({"trust": {"low_is_good": True}}, "question 'trust' .* to have a wording"),
         ({"rater": "Who?"}, "called otherwise than 'rater'"),
-        *(({name: "?"}, "to be a short word") for name in ("=1+1", "-a", "'a", " a", "a ", "a;b", "a\tb", "a\nb")),
+        *(
+            ({name: "?"}, "to be a short word")
+            for name in ("=1+1", "+a", "-a", "@a", "'a", " a", "a ", "a;b", "a\tb", "a\nb")
+        ),
     ],
 )
 def test_what_a_page_cannot_ask(tmp_path, content, message):
