@@ -115,12 +115,12 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
     # Painted birds have no row of the paper, and the classes' names are invented.
     painted = settings.data == "painted"
     kinds = ["concept"] if painted else ["concept", "class"]
-    place: tuple[list[Picture], list[Table]] = ([], [])
+    place: tuple[list[Table | Picture], list[Table]] = ([], [])
     if not pick(rows, metric="CLM").empty:
         clm, specificity = place_tables(rows, published)
         place = [Picture("clm", figures.location(rows), figures.PLACE)], [*([] if painted else [clm]), specificity]
     elif not (regions := pick(rows, metric=REGIONS)).empty:
-        place = [], [regions_table(regions)]
+        place = [regions_table(regions)], []
     important: list[Table | Picture] = [cgim, histograms, *figures.extremes(rows, kinds)]
     important += [values_table(rows, settings.values), *full_tables(rows, observed)]
     of_rivals = rivals_tables(collected, rows)
