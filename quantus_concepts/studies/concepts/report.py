@@ -116,7 +116,7 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
     painted = settings.data == "painted"
     kinds = ["concept"] if painted else ["concept", "class"]
     place: tuple[list[Table | Picture], list[Table]] = ([], [])
-    if not pick(rows, metric="CLM").empty:
+    if has_points := not pick(rows, metric="CLM").empty:
         clm, specificity = place_tables(rows, published)
         place = [Picture("clm", figures.location(rows), figures.PLACE)], [*([] if painted else [clm]), specificity]
     elif not (regions := pick(rows, metric=REGIONS)).empty:
@@ -151,7 +151,7 @@ def build_report(collected: Collected, settings: Concepts) -> Report:
             figures.presence_and_place(rows, whose),
             "The concept ranked first, by four rankings: how much more often it is "
             f"{whose} than in other images (CEM gain)"
-            f"{' and its map holds its own part than other parts (part specificity, α = 1)' if place[0] else ''}.",
+            f"{' and its map holds its own part than other parts (part specificity, α = 1)' if has_points else ''}.",
         ),
         sections,
         lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {banks}{printed}.",

@@ -156,6 +156,7 @@ def test_maps_are_scored_against_marked_objects(backbone: str) -> None:
     assert "CLM" not in set(rows["metric"])
     page = Path("out/report.html").read_text("utf-8")
     assert "Maps and the object (ConceptRegions)" in page
+    assert "its own part than other parts" not in page
     assert "there is no CLM" in page
     ranges = pd.read_csv("out/results.csv").query("metric == 'energy inside' and what == 'random range'")
     assert len(ranges) == 1
