@@ -293,10 +293,10 @@ def test_the_random_banks_of_a_model_are_the_baseline_by_themselves(call, labels
     # What a call knows is known of the random banks too; a call that is wrong has no baseline.
     calls = {name: {"custom_batch": {name: labels}} for name in ("concept_labels", "labls")}
     with pytest.warns(UserWarning, match="`custom_batch`"):
-        told = evaluate({"CEM": CEM(1 - labels)}, METHODS, **call, call_kwargs=calls).summary
-    told = told.set_index("call")["control"]
-    assert told["concept_labels"] == pytest.approx(requested["control"].iloc[0])
-    assert np.isnan(told["labls"]).all()
+        of_calls = evaluate({"CEM": CEM(1 - labels)}, METHODS, **call, call_kwargs=calls).summary
+    control = of_calls.set_index("call")["control"]
+    assert control["concept_labels"] == pytest.approx(requested["control"].iloc[0])
+    assert np.isnan(control["labls"]).all()
     # Random maps take 39 calls of a metric, and are off by default.
     assert summary["control"].isna().tolist() == [False, True, True]
     # What is named goes before them, for what depends on the method.

@@ -19,9 +19,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-@pytest.fixture
-def versions() -> Any:
-    spec = importlib.util.spec_from_file_location("versions", ROOT / "docs" / "_extensions" / "versions.py")
+def load_extension(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_extensions" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -29,7 +28,16 @@ def versions() -> Any:
     return module
 
 
-def test_sites_of_versions_lie_side_by_side(versions: Any, tmp_path: Path) -> None:
+def test_notebooks_bring_the_modules_that_their_modules_import(tmp_path: Path) -> None:
+    pytest.importorskip("myst_nb")
+    (tmp_path / "a.py").write_text("from b import x\nfrom numpy import y\n")
+    (tmp_path / "b.py").write_text("from a import z\n")
+    (tmp_path / "c.py").write_text("")
+    assert [*load_extension("notebooks").needed_modules("from a import w\n", tmp_path)] == ["a", "b"]
+
+
+def test_sites_of_versions_lie_side_by_side(tmp_path: Path) -> None:
+    versions = load_extension("versions")
     pages = tmp_path / "pages"
     pages.mkdir()
     for version in ("dev", "0.9.0", "0.10.0", "0.10.0"):

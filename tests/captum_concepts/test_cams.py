@@ -27,7 +27,7 @@ IMAGES = np.random.default_rng(0).random((3, 3, 32, 32), dtype=np.float32)
 
 
 class Net(nn.Module):
-    """Its last maps go into a ReLU that works in place where it is told so."""
+    """Its last maps go into a ReLU that works in place, on request."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()

@@ -152,6 +152,7 @@ def _beats_others(constant: Tensor, linear: Tensor, square: Tensor, changes: Ten
     own = torch.eye(n_classes, dtype=torch.bool, device=changes.device)
     own[:, k] = True
     better = []
+    # One concept at a time: all of them with each pair of classes would not fit into memory.
     for j in range(changes.shape[1]):
         change = changes[:, j, :, None]
         ahead = constant[:, 0] + linear[:, j] * change + square[:, j] * change.square()

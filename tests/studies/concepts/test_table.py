@@ -23,7 +23,7 @@ N = 24
 TRAIN = ["train"] * 16 + ["test"] * 8
 CLASSES = ["a", "b"] * (N // 2)
 TEXTS = ["absent", "typical", "atypical"] * (N // 3)
-#: Tables in the layouts of the page, joined as it says: what else they hold, and what the command is told.
+#: Tables in the layouts of the page, joined as it says: what else they hold, and the options of the command.
 LAYOUTS = {
     "Derm7pt": (
         {"case_num": range(N), "diagnosis": CLASSES, "seven_point_score": [number % 8 for number in range(N)]}

@@ -83,7 +83,7 @@ def test_explainers_of_ones_choice(folder: Path, tmp_path: Path, monkeypatch: py
     assert set(pd.read_csv(out / "wins.csv")["explainer"]) == chosen
     metrics = pd.read_csv(out / "metrics.csv")
     assert set(metrics[metrics["table"] == 10]["explainer"]) == {"RISE", *chosen}
-    # The first is asked about perturbed images.
+    # The first explains the perturbed images.
     assert [explain.__name__ for explain in asked] == ["bright"] * 2
     # Those of both runs get the same numbers.
     before, after = (pd.read_csv(root / "faithfulness.csv").set_index("name")["mean"] for root in (folder, out))
